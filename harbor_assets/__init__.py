@@ -1,0 +1,1 @@
+"""harbor-assets: suites of Harbor tasks, published, run in sandboxes, and scored with an account of every trial."""

@@ -1,0 +1,77 @@
+"""The one error family of harbor-assets.
+
+::
+
+    HarborAssetsError
+    ├── Refused                 the request cannot be done as asked; nothing was started or stored
+    │   ├── NotFound            the thing named does not exist
+    │   ├── IdempotencyConflict the key was used before with a different request
+    │   └── HomeUnusable        the home folder cannot be read or written
+    ├── NotReady                asked too early (results of a run that still goes on); ask again later
+    ├── StorageFull             the disk is full; free space, then repeat the command
+    ├── ServiceUnavailable      the service did not answer or is overloaded; try again
+    └── Broken                  stored data contradicts itself: our own fault, or somebody changed it by hand
+
+Errors become exit codes (`interfaces/cli`) and HTTP statuses (`interfaces/api`) only at the edge.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a request.
+
+    `subject` is what it is about (a task's name, a flag, a file), `message` the value, the rule and the next step.
+    """
+
+    subject: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.message}" if self.subject else self.message
+
+
+class HarborAssetsError(Exception):
+    """Base of every error this project raises on purpose. `str(error)` is fit to be shown to a person."""
+
+
+class Refused(HarborAssetsError):
+    """The request cannot be done as asked. Nothing was started or stored. `problems` holds every reason at once."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"  {problem}" for problem in self.problems)])
+
+
+class NotFound(Refused):
+    """The thing named does not exist."""
+
+
+class IdempotencyConflict(Refused):
+    """The idempotency key was used before with a different request."""
+
+
+class HomeUnusable(Refused):
+    """The home folder cannot be read or written, or its content is of a newer version."""
+
+
+class NotReady(HarborAssetsError):
+    """Asked too early: the run still goes on. Ask again when it has ended."""
+
+
+class StorageFull(HarborAssetsError):
+    """There is no space left where artifacts or the catalog live."""
+
+
+class ServiceUnavailable(HarborAssetsError):
+    """The service did not answer, or answered that it cannot serve now."""
+
+
+class Broken(HarborAssetsError):
+    """Stored data contradicts itself (a digest that does not match, a plan that cannot be read)."""

@@ -1,0 +1,141 @@
+"""The frozen plan of a run: everything that decides its numbers, fixed when the run is accepted."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from harbor_assets.domain.digests import digest_of
+from harbor_assets.domain.outcomes import Frozen
+from harbor_assets.domain.tasks import Hex64
+
+NON_CALLING_AGENTS = (
+    "oracle",
+    "nop",
+)  # Harbor's own list of agents without a model is longer: those use other accounts
+DEFAULT_CONCURRENCY = 4  # Harbor's own default for trials at once
+RUN_TIMEOUT_SECONDS = 24 * 3600  # a run's time budget, from its first slot
+RUN_TIMEOUT_MAX_SECONDS = 72 * 3600
+
+SandboxKind = Literal["process"]
+
+
+class Sizing(Frozen):
+    """What replaces task.toml's values for the agent's sandbox; None keeps the task's own. Cores and megabytes."""
+
+    cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
+    memory_mb: Annotated[int, Field(gt=0, le=16 * 1024 * 1024)] | None = None
+    storage_mb: Annotated[int, Field(gt=0, le=1024 * 1024 * 1024)] | None = None
+
+
+class AgentSpec(Frozen):
+    """A built-in Harbor agent, by name."""
+
+    name: str = Field(min_length=1, max_length=128)
+    version: str | None = None
+    kwargs: dict[str, JsonValue] = {}
+
+
+class SandboxChoice(Frozen):
+    """Which sandbox the run uses, and why that one (`auto` prints its choice).
+
+    `fingerprint` stands in for the image where the sandbox has none: what machine the tasks ran on.
+    """
+
+    kind: SandboxKind
+    why: str
+    fingerprint: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class SkippedTask(Frozen):
+    """A child of the suite that was left out because the user said so (`--skip-invalid`)."""
+
+    name: str
+    file: str
+    reason: str
+
+
+class PlannedTask(Frozen):
+    """One task of the run, pinned. `index` is its position, by stored name, in the run's taskset."""
+
+    index: int = Field(ge=0)
+    name: str
+    native_task_id: str
+    ref: str
+    fileset_ref: str
+    files_hash: Hex64
+    images: dict[str, str] = {}  # role (agent, verifier) -> digest; empty where the sandbox needs none
+    trial_key: Hex64
+
+
+class RunPlan(Frozen):
+    """The plan of a run. Never changes after the run was accepted."""
+
+    plan_version: Literal[1] = 1
+    run_id: str = Field(pattern=r"^run-[0-9a-f]{16}$")
+    workspace: str
+    owner: str
+    created_at: datetime
+    taskset_ref: str
+    tasks: tuple[PlannedTask, ...] = Field(min_length=1)
+    agent: AgentSpec
+    sandbox: SandboxChoice
+    sizing: Sizing = Sizing()
+    n_attempts: int = Field(default=1, ge=1, le=1000)
+    n_concurrent: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=1000)
+    timeout_seconds: int = Field(default=RUN_TIMEOUT_SECONDS, ge=1, le=RUN_TIMEOUT_MAX_SECONDS)
+    reward_key: str = "reward"
+    harbor_version: str
+    harbor_assets_version: str
+    skipped: tuple[SkippedTask, ...] = ()
+
+    def task(self, index: int) -> PlannedTask:
+        """The task with that index. Raises KeyError; indexes need not be contiguous."""
+        for task in self.tasks:
+            if task.index == index:
+                return task
+        raise KeyError(index)
+
+
+def trial_id(task: PlannedTask, k: int) -> str:
+    """A trial's id: unique across its run and stable for (task, k). Safe as a folder name of at most 64 bytes."""
+    slug = (
+        "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in task.name)[:40].strip("-") or "task"
+    )
+    return f"{slug}__{task.index:05d}-{k}"
+
+
+def job_name(run_id: str, index: int) -> str:
+    """The name of a task's Job, and of its folder under the bundle's `evidence/harbor`."""
+    return f"{run_id}-task-{index}"
+
+
+def trial_key(
+    *,
+    task_digest: str,
+    images: dict[str, str],
+    agent: AgentSpec,
+    model: dict[str, JsonValue] | None,
+    harbor_version: str,
+    sizing: Sizing,
+    network: dict[str, JsonValue],
+    multipliers: dict[str, float],
+    reward_key: str,
+    sandbox: SandboxChoice,
+) -> str:
+    """The digest of everything that decides a trial's reward: two trials are comparable only if theirs are equal."""
+    return digest_of(
+        {
+            "task": task_digest,
+            "images": images,
+            "agent": agent.model_dump(mode="json"),
+            "model": model,
+            "harbor_version": harbor_version,
+            "sizing": sizing.model_dump(mode="json"),
+            "network": network,
+            "multipliers": multipliers,
+            "reward_key": reward_key,
+            "sandbox": {"kind": sandbox.kind, "fingerprint": sandbox.fingerprint},
+        }
+    )

@@ -1,0 +1,34 @@
+"""A run as the catalog keeps it: its plan, how far it has come, and how it ended."""
+
+from datetime import datetime
+
+from pydantic import Field
+
+from harbor_assets.domain.outcomes import Frozen
+from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.plans import RunPlan
+
+MAX_LOST_WORKERS = 3  # lost without progress between them: a crash loop, not bad luck
+
+
+class Run(Frozen):
+    """One evaluation run.
+
+    `executions` counts the workers that took it up; `lost_workers` those lost in a row without a new outcome.
+    `started_at` is when the first trial got a slot: the deadline counts from there.
+    """
+
+    plan: RunPlan
+    phase: RunPhase
+    result_state: ResultState
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    executions: int = Field(default=0, ge=0)
+    lost_workers: int = Field(default=0, ge=0)
+    error: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.plan.run_id

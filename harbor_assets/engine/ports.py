@@ -1,0 +1,203 @@
+"""What the engine needs from outside, as Protocols. Adapters implement them; `wiring.py` chooses; `tests/fakes` stands in.
+
+All methods may raise `StorageFull` or `ServiceUnavailable`; what else they raise is said at each.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.plans import PlannedTask, RunPlan
+from harbor_assets.domain.runs import Run
+from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
+
+
+@dataclass(frozen=True, slots=True)
+class Page[T]:
+    """One page of a list. `page` counts from 1; `total` is the number of all results."""
+
+    items: Sequence[T]
+    page: int
+    page_size: int
+    total: int
+
+
+class TaskCatalog(Protocol):
+    """Tasks and tasksets with immutable revisions."""
+
+    def put_task(self, workspace: str, name: str, body: TaskInput) -> tuple[Task, bool]:
+        """Create or replace; True if a revision was cut. Content equal to `latest` cuts none."""
+        ...
+
+    def get_task(self, workspace: str, name: str, revision: str | None = None) -> Task:
+        """The current record, or as of a digest or tag. Raises `NotFound`; `Broken` if the digest does not match."""
+        ...
+
+    def get_tasks(self, workspace: str, names: Sequence[str]) -> Mapping[str, Task]:
+        """The current records of those of `names` that exist, in one query per 500 names."""
+        ...
+
+    def get_pinned_tasks(self, refs: Sequence[str]) -> Sequence[Task]:
+        """Tasks of pinned references, in the order given. Raises `NotFound` naming those that do not resolve."""
+        ...
+
+    def list_tasks(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Task]: ...
+
+    def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
+        """Create or replace; members are resolved and pinned. Raises `Refused` naming unknown or double members."""
+        ...
+
+    def get_taskset(self, workspace: str, name: str, revision: str | None = None) -> Taskset:
+        """As `get_task`."""
+        ...
+
+    def list_tasksets(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Taskset]: ...
+
+
+class RunCatalog(Protocol):
+    """Runs and their outcomes. Every method is one transaction."""
+
+    def add_run(self, plan: RunPlan, *, request_digest: str, idempotency_key: str | None = None) -> tuple[Run, bool]:
+        """Store an accepted run; False if the same request with the same key (of owner and workspace) was stored before,
+        then that run. Raises `IdempotencyConflict` if the key was used with another request digest."""
+        ...
+
+    def get_run(self, run_id: str) -> Run:
+        """Raises `NotFound` with the nearest ids; `Broken` if the plan cannot be read."""
+        ...
+
+    def list_runs(
+        self,
+        workspace: str | None = None,
+        *,
+        active: bool = False,
+        owner: str | None = None,
+        page: int = 1,
+        page_size: int = 100,
+    ) -> Page[Run]:
+        """Newest first. `workspace=None`: of every workspace."""
+        ...
+
+    def begin_execution(self, run_id: str) -> Run:
+        """A worker takes the run up: counts the execution, and `lost_workers` (reset if outcomes were added since)."""
+        ...
+
+    def release(self, run_id: str) -> None:
+        """The worker stops on purpose before the end (logout, shutdown): it does not count as lost."""
+        ...
+
+    def mark_started(self, run_id: str, at: datetime) -> Run:
+        """The first trial got a slot: phase `running`. Keeps the first `started_at`."""
+        ...
+
+    def request_cancel(self, run_id: str, at: datetime) -> Run:
+        """Idempotent; a terminal run is left as it is."""
+        ...
+
+    def finish(
+        self, run_id: str, phase: RunPhase, state: ResultState, *, at: datetime, error: str | None = None
+    ) -> Run:
+        """Set the terminal phase and the result state together. Idempotent; a terminal run never changes."""
+        ...
+
+    def add_outcome(self, outcome: TrialOutcome) -> bool:
+        """Store one row; False (and nothing changed) if (run, index, k) has one already: the first wins."""
+        ...
+
+    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
+        """All rows so far, by (index, k)."""
+        ...
+
+    def count_outcomes(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """run id -> outcome -> number of rows."""
+        ...
+
+    def add_try(self, run_id: str, index: int, k: int, start: datetime, leftovers: str) -> None:
+        """A trial begins: recorded so that the try of a lost worker is known to the one that goes on."""
+        ...
+
+    def tries(self, run_id: str) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
+        """(index, k) -> (start, leftovers) of every try begun so far, oldest first."""
+        ...
+
+
+class Artifacts(Protocol):
+    """Archives, trial folders and bundles, by key (a relative POSIX path). Writes leave the old or the new, never a half."""
+
+    def exists(self, key: str) -> bool: ...
+
+    def size(self, key: str) -> int:
+        """Bytes. Raises `NotFound`."""
+        ...
+
+    def open(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """Read one object as a stream. Raises `NotFound`."""
+        ...
+
+    def put_bytes(self, key: str, data: bytes) -> None: ...
+
+    def put_file(self, key: str, source: Path) -> None:
+        """Store a file's bytes; `source` is left alone."""
+        ...
+
+    def put_tree(self, key: str, source: Path) -> None:
+        """Store a folder (regular files and empty folders; links are left out). May move `source`."""
+        ...
+
+    def list(self, key: str) -> Iterator[tuple[str, int]]:
+        """(path relative to `key`, size in bytes) of every object below, sorted. Nothing if there is none."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Remove an object or everything below. Idempotent."""
+        ...
+
+    def url(self, key: str) -> str:
+        """Where a person finds it: a path for a folder store, else the URL."""
+        ...
+
+
+class Executions(Protocol):
+    """How a run's worker is started and found."""
+
+    def start(self, run_id: str) -> bool:
+        """Start a worker for the run; False if one is at work already."""
+        ...
+
+    def alive(self, run_id: str) -> bool:
+        """True while a worker holds the run."""
+        ...
+
+    def clean(self) -> Sequence[str]:
+        """Remove what dead workers left (processes, mounts, interfaces, folders). Returns what was removed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BundleTables:
+    """Parquet files of a bundle: rows as plain dicts, all of one shape per table."""
+
+    trials: Iterable[Mapping[str, Any]]
+    scores: Iterable[Mapping[str, Any]]
+
+
+class TableWriter(Protocol):
+    """Writes a bundle's tables as Parquet."""
+
+    def write(self, tables: BundleTables, folder: Path) -> None:
+        """Make `trials.parquet` and `scores.parquet` in `folder`, also when there are no rows."""
+        ...
+
+
+class TaskFolders(Protocol):
+    """Task folders unpacked from their archives, verified, and kept by hash."""
+
+    def get(self, task: PlannedTask) -> Path:
+        """A read-only folder with the task's files. Raises `Broken` if the archive is unsafe or not what its hash says,
+        `NotFound` if there is none."""
+        ...
