@@ -45,6 +45,7 @@ class SandboxChoice(Frozen):
     kind: SandboxKind
     why: str
     fingerprint: str | None = None
+    max_concurrent: int | None = None  # what the sandbox itself allows at once; None: no limit of its own
     notes: tuple[str, ...] = ()
 
 

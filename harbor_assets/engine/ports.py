@@ -1,4 +1,4 @@
-"""What the engine needs from outside, as Protocols. Adapters implement them; `wiring.py` chooses; `tests/fakes` stands in.
+"""What the engine needs from outside, as Protocols. Adapters implement, `wiring.py` chooses, `tests/fakes` stands in.
 
 All methods may raise `StorageFull` or `ServiceUnavailable`; what else they raise is said at each.
 """
@@ -12,9 +12,10 @@ from typing import Any, BinaryIO, Protocol
 
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
-from harbor_assets.domain.plans import PlannedTask, RunPlan
+from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxChoice
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
+from harbor_assets.domain.views import LogChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +201,20 @@ class TaskFolders(Protocol):
     def get(self, task: PlannedTask) -> Path:
         """A read-only folder with the task's files. Raises `Broken` if the archive is unsafe or not what its hash says,
         `NotFound` if there is none."""
+        ...
+
+
+class SandboxChooser(Protocol):
+    """Which sandbox a run gets on this machine or deployment."""
+
+    def choose(self, requested: str) -> SandboxChoice:
+        """`auto` or a kind. Raises `Refused` saying why it cannot work here, and the next step."""
+        ...
+
+
+class Logs(Protocol):
+    """Logs of runs and of their trials while they go on and after."""
+
+    def read(self, run: Run, task: int | None, offset: int) -> LogChunk:
+        """From a byte offset, at most 256 KiB; `task` None is the run's own log."""
         ...

@@ -1,0 +1,50 @@
+"""Choosing tasks by name or index: one rule for suites on disk and tasksets in the catalog."""
+
+from collections.abc import Sequence
+
+from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.names import nearest, short_name
+
+
+def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | None) -> list[int]:
+    """Indexes into `members` (stored name, native id), ascending and without doubles.
+
+    `wanted` None takes all. Each entry is an exact stored or native name, a unique short name, or a zero-based index.
+    Raises `Refused` with a problem per entry: unknown ones with the nearest names, ambiguous ones with their candidates.
+    """
+    if wanted is None:
+        return list(range(len(members)))
+    exact: dict[str, int] = {}
+    by_short: dict[str, list[int]] = {}
+    for index, (stored, native) in enumerate(members):
+        exact.setdefault(stored, index)
+        exact.setdefault(native, index)
+        by_short.setdefault(short_name(native), []).append(index)
+    chosen: set[int] = set()
+    problems: list[Problem] = []
+    for entry in (text.strip() for text in wanted):
+        if entry in exact:
+            chosen.add(exact[entry])
+        elif len(found := by_short.get(entry, [])) == 1:
+            chosen.add(found[0])
+        elif found:
+            names = ", ".join(members[index][0] for index in found)
+            problems.append(Problem(f"task '{entry}'", f"is the short name of several tasks; write one of: {names}"))
+        elif entry.isascii() and entry.isdigit() and int(entry) < len(members):
+            chosen.add(int(entry))
+        else:
+            problems.append(Problem(f"task '{entry}'", _unknown(entry, [stored for stored, _ in members], by_short)))
+    if not wanted:
+        problems.append(Problem("tasks", "the selection is empty; leave it out to take every task"))
+    if problems:
+        raise Refused("Cannot select tasks:", problems)
+    return sorted(chosen)
+
+
+def _unknown(entry: str, stored: Sequence[str], by_short: dict[str, list[int]]) -> str:
+    if entry.lstrip("-").isdigit():
+        return (
+            f"no such index; there are {len(stored)} tasks, 0 to {len(stored) - 1}" if stored else "there are no tasks"
+        )
+    hint = nearest(entry, [*stored, *by_short])
+    return f"no such task; did you mean {', '.join(hint)}?" if hint else "no such task; --list-tasks prints them all"

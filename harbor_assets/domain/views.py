@@ -1,0 +1,107 @@
+"""What the service answers about runs: the shapes of its JSON, shared by API, SDK and CLI."""
+
+from datetime import datetime
+
+from pydantic import Field
+
+from harbor_assets.domain.outcomes import Frozen, TrialOutcome
+from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase
+from harbor_assets.domain.plans import SkippedTask
+
+
+class RunSummary(Frozen):
+    """One run in a list or a status. `counts`: outcomes so far, only those above zero. Times are UTC."""
+
+    id: str
+    workspace: str
+    phase: RunPhase
+    result_state: ResultState
+    taskset_ref: str
+    agent: str
+    sandbox: str
+    sandbox_why: str
+    sandbox_notes: tuple[str, ...] = ()
+    owner: str
+    n_tasks: int
+    n_trials: int
+    n_concurrent: int
+    counts: dict[str, int]
+    skipped: tuple[SkippedTask, ...] = ()
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    deadline: datetime | None
+    cancel_requested_at: datetime | None
+    executions: int
+    error: str | None
+
+
+class TrialView(Frozen):
+    """One ended trial of a task, short."""
+
+    k: int
+    outcome: str
+    reason: str
+    reward: float | None
+    message: str | None
+    duration_sec: float | None
+
+
+class TaskView(Frozen):
+    """One task of a run. `running`: trials at work now (0 on an ended run)."""
+
+    index: int
+    task: str
+    task_ref: str
+    native_task_id: str
+    phase: TaskPhase
+    n_trials: int
+    running: int
+    outcomes: tuple[TrialView, ...]
+
+
+class RunStatus(Frozen):
+    """The answer of status: the run, and every task of it."""
+
+    run: RunSummary
+    tasks: tuple[TaskView, ...]
+
+
+class Submitted(Frozen):
+    """The answer of a submit. `created` is False if the idempotency key named this run before.
+
+    `already_running`: the owner's other active runs of the same taskset. They do not block this one.
+    """
+
+    run: RunSummary
+    created: bool
+    already_running: tuple[str, ...] = ()
+
+
+class BundleFile(Frozen):
+    """One file of a bundle or trial folder: its path relative to the bundle and its size in bytes."""
+
+    path: str
+    size: int = Field(ge=0)
+
+
+class LogChunk(Frozen):
+    """A piece of a log. Ask again with `next_offset`; `done`: nothing more will come."""
+
+    text: str
+    next_offset: int = Field(ge=0)
+    done: bool
+
+
+def trial_view(row: TrialOutcome) -> TrialView:
+    """The short form of an outcome row."""
+    last = row.tries[-1] if row.tries else None
+    duration = (last.end - last.start).total_seconds() if last and last.end else None
+    return TrialView(
+        k=row.k,
+        outcome=row.outcome,
+        reason=row.reason,
+        reward=row.reward,
+        message=row.message,
+        duration_sec=duration,
+    )
