@@ -141,8 +141,9 @@ class TrialOutcome(Frozen):
     """One row of the account: what became of trial (task, k) of a run.
 
     `task` is the stored name, `task_ref` the pinned reference `ws/name#digest`, `native_task_id` the suite's own name,
-    `index` the task's position in the run's taskset, `k` counts from 1. `evidence` is the trial folder, a POSIX path relative to the
-    bundle, or None if no folder was made. `flags` are remarks that change no outcome (`reward_below_0`, ...).
+    `index` the task's position in the run's taskset, `k` counts from 1. `evidence` is the trial
+    folder, a POSIX path relative to the bundle, or None if no folder was made. `flags` are remarks that change no
+    outcome (`reward_below_0`, ...).
     """
 
     run_id: str

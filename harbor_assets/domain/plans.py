@@ -9,10 +9,15 @@ from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.outcomes import Frozen
 from harbor_assets.domain.tasks import Hex64
 
-NON_CALLING_AGENTS = (
-    "oracle",
-    "nop",
-)  # Harbor's own list of agents without a model is longer: those use other accounts
+# Harbor's own list of agents without a model connection is longer: the others call models through their own accounts.
+NON_CALLING_AGENTS = ("oracle", "nop")
+# Harbor 0.26's built-in names that call a model; a test keeps the two lists equal to Harbor's.
+HARBOR_AGENTS = tuple(
+    """acp claude-code cline-cli cortex-code terminus terminus-1 terminus-2 aider codex cursor-cli gemini-cli
+    antigravity-cli rovodev-cli goose grok-build hermes junie mini-swe-agent nemo-agent swe-agent opencode openclaw
+    openhands openhands-sdk antigravity-sdk kimi-code kimi-cli langgraph deerflow mimo mcode pi qwen-coder copilot-cli
+    code-puppy devin trae-agent computer-1 eve fx fx-dev dspy-rlm vibe muse-code strands fabric opencode-v2""".split()
+)
 DEFAULT_CONCURRENCY = 4  # Harbor's own default for trials at once
 RUN_TIMEOUT_SECONDS = 24 * 3600  # a run's time budget, from its first slot
 RUN_TIMEOUT_MAX_SECONDS = 72 * 3600

@@ -10,7 +10,7 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
     """Indexes into `members` (stored name, native id), ascending and without doubles.
 
     `wanted` None takes all. Each entry is an exact stored or native name, a unique short name, or a zero-based index.
-    Raises `Refused` with a problem per entry: unknown ones with the nearest names, ambiguous ones with their candidates.
+    Raises `Refused` with a problem per entry: the nearest names of unknown ones, the candidates of ambiguous ones.
     """
     if wanted is None:
         return list(range(len(members)))

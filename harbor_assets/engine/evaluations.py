@@ -171,7 +171,7 @@ class Evaluations:
         counts = Counter(row.outcome.value for row in rows)
         return RunStatus(run=self._summary(run, counts), tasks=tuple(self._task_views(run, rows)))
 
-    def list(
+    def list_runs(
         self, workspace: str, *, active: bool = False, mine: bool = False, page: int = 1, page_size: int = 100
     ) -> Page[RunSummary]:
         """Runs of a workspace, newest first."""
