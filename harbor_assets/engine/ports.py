@@ -64,8 +64,8 @@ class RunCatalog(Protocol):
     """Runs and their outcomes. Every method is one transaction."""
 
     def add_run(self, plan: RunPlan, *, request_digest: str, idempotency_key: str | None = None) -> tuple[Run, bool]:
-        """Store an accepted run; False, and the run of then, if the same request came with the same key before (keys are
-        of an owner and workspace). Raises `IdempotencyConflict` if the key was used with another request digest."""
+        """Store an accepted run; False, and that run, if the same request came with the same key before (keys are of an
+        owner and workspace). Raises `IdempotencyConflict` if the key was used with another request digest."""
         ...
 
     def get_run(self, run_id: str) -> Run:
@@ -128,7 +128,7 @@ class RunCatalog(Protocol):
 
 
 class Artifacts(Protocol):
-    """Archives, trial folders and bundles by key, a relative POSIX path. A write leaves the old or the new, never a half."""
+    """Archives, trial folders and bundles by key (a relative POSIX path). Writes leave the old or the new."""
 
     def exists(self, key: str) -> bool: ...
 
