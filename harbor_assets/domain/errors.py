@@ -5,6 +5,7 @@
     HarborAssetsError
     ├── Refused                 the request cannot be done as asked; nothing was started or stored
     │   ├── NotFound            the thing named does not exist
+    │   ├── Conflict            somebody else changed the same thing first; look, then repeat
     │   ├── IdempotencyConflict the key was used before with a different request
     │   └── HomeUnusable        the home folder cannot be read or written
     ├── NotReady                asked too early (results of a run that still goes on); ask again later
@@ -51,6 +52,10 @@ class Refused(HarborAssetsError):
 
 class NotFound(Refused):
     """The thing named does not exist."""
+
+
+class Conflict(Refused):
+    """Somebody else created or changed the same thing first, also after tries in a row. Look at it, then repeat."""
 
 
 class IdempotencyConflict(Refused):

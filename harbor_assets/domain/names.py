@@ -33,6 +33,13 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def tag_problem(tag: str) -> str | None:
+    """Why `tag` cannot be a revision's tag, or None. A digest-shaped tag could never be looked up: it reads as a digest."""
+    if is_digest(tag):
+        return "has the form of a digest, which always means a revision; choose another word"
+    return name_problem(tag)
+
+
 def is_digest(text: str) -> bool:
     """True for 64 lower-case hexadecimal characters, the only form of a revision digest."""
     return _DIGEST.fullmatch(text) is not None

@@ -20,12 +20,16 @@ from harbor_assets.domain.views import LogChunk
 
 @dataclass(frozen=True, slots=True)
 class Page[T]:
-    """One page of a list. `page` counts from 1; `total` is the number of all results."""
+    """One page of a list. `page` counts from 1; `total` is the number of all results.
+
+    `unreadable` names the entries of this page that could not be read and are therefore not among `items`.
+    """
 
     items: Sequence[T]
     page: int
     page_size: int
     total: int
+    unreadable: Sequence[str] = ()
 
 
 class TaskCatalog(Protocol):
@@ -146,8 +150,11 @@ class Artifacts(Protocol):
         """Store a file's bytes; `source` is left alone."""
         ...
 
-    def put_tree(self, key: str, source: Path) -> None:
-        """Store a folder (regular files and empty folders; links are left out). May move `source`."""
+    def put_tree(self, key: str, source: Path) -> int:
+        """Store a folder (regular files and empty folders). May move `source`.
+
+        Links, special files and names that cannot be keys are left out; returns how many.
+        """
         ...
 
     def list(self, key: str) -> Iterator[tuple[str, int]]:
