@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxChoice
@@ -224,4 +225,16 @@ class Logs(Protocol):
 
     def read(self, run: Run, task: int | None, offset: int) -> LogChunk:
         """From a byte offset, at most 256 KiB; `task` None is the run's own log."""
+        ...
+
+
+class TrialRunner(Protocol):
+    """Runs one trial."""
+
+    async def run(self, plan: RunPlan, task: PlannedTask, k: int, *, source: Path, folder: Path) -> Ending:
+        """Run trial k of the task whose files are in `source`, leaving its traces in `folder` (made here).
+
+        Never raises for what the task, the agent or the sandbox did: that is in the ending. When cancelled it stops the
+        trial, leaves nothing running, and raises CancelledError.
+        """
         ...

@@ -1,0 +1,152 @@
+"""From what a trial left behind to its ending: which outcome, for which reason, with which evidence. Pure.
+
+The rules, in the order they are asked:
+
+1. Was the trial never set up (task or image at fault)? Then it is an infrastructure failure.
+2. Was a sandbox lost, or the disk full? Then nothing that follows can be trusted, whatever was graded.
+3. Did the agent's installation fail, and nothing was graded? Then that is what happened.
+4. Did the verifier run to its end? Then its reward files decide, and only they.
+5. Else the verifier is at fault, or the cause is unknown: `unclassified`, with the evidence, never a score.
+
+An agent that errored or ran out of time is still graded: the reward stands, and the error stands beside it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from harbor_assets.domain.outcomes import Measurements, Reason, TrialError
+from harbor_assets.domain.rewards import RewardVerdict
+
+MESSAGE_MAX = 2000  # characters of evidence kept in a row; the trial folder holds the rest
+TRACEBACK_MAX = 8192  # the bundle contract's own cut
+
+_IMAGE_ERRORS = frozenset({"LayerBuildError", "DockerfileUnsupported", "SandboxBuildFailedError"})
+_DISK_ERRORS = frozenset({"SandboxDiskFull", "StorageFull"})
+_LOST_ERRORS = frozenset({"SandboxLost"})
+_VERIFIER_TRANSFER_ERRORS = frozenset({"AddTestsDirError", "DownloadVerifierDirError"})
+_DISK_FULL_TEXT = "[Errno 28]"  # ENOSPC, as Python prints it
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFacts:
+    """What is known of a trial that came to an end by itself.
+
+    `create_error`: the trial could not even be made. `*_began`: that phase was entered. `verifier_timed_out`: it used
+    up its time. `verdict`: the reward files, judged; None if the verifier never ran to its end.
+    """
+
+    create_error: TrialError | None = None
+    error: TrialError | None = None
+    agent_setup_began: bool = False
+    agent_began: bool = False
+    verifier_began: bool = False
+    verifier_finished: bool = False
+    verifier_timed_out: bool = False
+    verdict: RewardVerdict | None = None
+    memory_kills: int = 0
+    measurements: Measurements = field(default_factory=Measurements)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a trial ended: the part of its outcome row that its own traces decide."""
+
+    reason: Reason
+    message: str | None = None
+    reward: float | None = None
+    rewards: dict[str, float] = field(default_factory=dict)
+    reward_rejections: dict[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    error: TrialError | None = None
+    measurements: Measurements = field(default_factory=Measurements)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def cut(text: str | None, limit: int = MESSAGE_MAX) -> str | None:
+    """At most `limit` characters, the cut said."""
+    if text is None or len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text) - limit} more characters)"
+
+
+def trial_error(kind: str, message: str, traceback: str | None = None, occurred_at: str | None = None) -> TrialError:
+    """An error fit for a row: never blank, cut to the contract's lengths (the end of a traceback is its point)."""
+    return TrialError(
+        type=kind or "UnknownException",
+        message=cut(message),
+        traceback=traceback[-TRACEBACK_MAX:] if traceback else None,
+        occurred_at=occurred_at,
+    )
+
+
+def classify(facts: TrialFacts) -> Ending:
+    """The ending of a trial. Never raises: what fits no rule is `unclassified`."""
+    error = facts.create_error or facts.error
+    reason, message = _failure(facts, error)
+    if reason is not None:
+        return Ending(
+            reason=reason,
+            message=cut(message),
+            error=error,
+            measurements=facts.measurements,
+            details=facts.details,
+            reward_rejections=dict(facts.verdict.rejections) if facts.verdict else {},
+        )
+    assert facts.verdict is not None
+    return Ending(
+        reason=_graded(facts),
+        message=error.message if error else None,
+        reward=facts.verdict.reward,
+        rewards=dict(facts.verdict.rewards),
+        reward_rejections=dict(facts.verdict.rejections),
+        flags=tuple(facts.verdict.flags),
+        error=error,
+        measurements=facts.measurements,
+        details=facts.details,
+    )
+
+
+def _graded(facts: TrialFacts) -> Reason:
+    if facts.error is None:
+        return Reason.GRADED
+    if facts.memory_kills:
+        return Reason.GRADED_AFTER_MEMORY_LIMIT
+    if facts.error.type == "AgentTimeoutError":
+        return Reason.GRADED_AFTER_AGENT_TIMEOUT
+    return Reason.GRADED_AFTER_AGENT_ERROR
+
+
+def _failure(facts: TrialFacts, error: TrialError | None) -> tuple[Reason | None, str | None]:
+    """The reason and message of a trial that has no valid reward; (None, None) if it has one."""
+    said = f"{error.type}: {error.message or ''}".strip().rstrip(":") if error else None
+    if error and (reason := _infrastructure(facts, error)):
+        return reason, said
+    if not facts.verifier_began:
+        return Reason.UNCLASSIFIED, said or "the trial ended before it was graded, and left no error"
+    if facts.verifier_timed_out or (error and error.type == "VerifierTimeoutError"):
+        return Reason.VERIFIER_TIMEOUT, said or "the verifier used up its time"
+    if facts.verdict is None or not facts.verifier_finished:
+        return Reason.VERIFIER_ERROR, said or "the verifier did not run to its end"
+    if facts.verdict.reason is not None:
+        return facts.verdict.reason, facts.verdict.message
+    return None, None
+
+
+def _infrastructure(facts: TrialFacts, error: TrialError) -> Reason | None:
+    traces = f"{error.message or ''}\n{error.traceback or ''}"
+    wrapped = error.type in _VERIFIER_TRANSFER_ERRORS
+    if error.type in _DISK_ERRORS or _DISK_FULL_TEXT in traces or (wrapped and "SandboxDiskFull" in traces):
+        return Reason.STORAGE
+    if error.type in _LOST_ERRORS or (wrapped and "SandboxLost" in traces):
+        return Reason.SANDBOX_LOST
+    if facts.create_error:
+        return Reason.TASK_UNREADABLE
+    if error.type in _IMAGE_ERRORS:
+        return Reason.IMAGE_BUILD
+    if not facts.agent_setup_began:
+        return Reason.SANDBOX_START
+    if not facts.agent_began:
+        timeout = error.type == "AgentSetupTimeoutError"
+        return Reason.AGENT_SETUP_TIMEOUT if timeout else Reason.AGENT_SETUP_ERROR
+    return None

@@ -1,0 +1,235 @@
+"""One execution of a run: every task without an outcome, side by side up to the run's cap, each ending in one row.
+
+The laptop's worker calls this for the whole run. It knows nothing of Dagster: a listener is told what begins and ends.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from harbor_assets.domain.endings import Ending, cut, trial_error
+from harbor_assets.domain.errors import HarborAssetsError, StorageFull
+from harbor_assets.domain.outcomes import Reason, TrialOutcome, Try
+from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
+from harbor_assets.domain.runs import Run
+from harbor_assets.engine.account import evidence_path, row, unfinished
+from harbor_assets.engine.evaluations import bundle_key, deadline
+from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_SECONDS = (
+    20.0  # a cancelled trial stops its sandbox in well under a second; past this it is left to the reaper
+)
+
+
+class Ended(StrEnum):
+    """Why an execution is over."""
+
+    DONE = "done"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    INTERRUPTED = "interrupted"  # a signal without a cancel: the next worker goes on
+
+
+class Listener(Protocol):
+    """Told what begins and ends, from the event loop's thread; must be quick."""
+
+    def task_began(self, task: PlannedTask) -> None: ...
+
+    def task_ended(self, task: PlannedTask, rows: Sequence[TrialOutcome]) -> None:
+        """`rows` are fewer than the plan's attempts if the execution was stopped."""
+        ...
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Execution:
+    """The trials of one execution. `work` is a folder of the run's own for trials under way.
+
+    `poll_seconds`: how often the catalog is asked for a cancel.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        runs: RunCatalog,
+        artifacts: Artifacts,
+        folders: TaskFolders,
+        runner: TrialRunner,
+        listener: Listener,
+        work: Path,
+        poll_seconds: float,
+        clock: Callable[[], datetime] = _now,
+    ) -> None:
+        self._run, self._plan = run, run.plan
+        self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
+        self._listener, self._work, self._poll, self._clock = listener, work, poll_seconds, clock
+        self._ended: Ended | None = None
+        self._started = run.started_at is not None
+
+    async def run(self, stop: asyncio.Event) -> Ended:
+        """Run what has no outcome yet. `stop` set from outside means a signal.
+
+        Raises `StorageFull` and other faults of our own after the trials under way were stopped; their rows are
+        missing then, and the next execution runs them.
+        """
+        rows = self._runs.outcomes(self._run.id)
+        todo: dict[int, list[int]] = {}
+        for task, k in unfinished(self._plan, rows):
+            todo.setdefault(task.index, []).append(k)
+        self._tries = self._runs.tries(self._run.id)
+        gate = asyncio.Semaphore(self._plan.n_concurrent)
+        done = {r.index: [x for x in rows if x.index == r.index] for r in rows}
+        jobs = [
+            asyncio.create_task(self._task(gate, self._plan.task(index), ks, done.get(index, [])), name=f"task-{index}")
+            for index, ks in todo.items()
+        ]
+        watchers = [asyncio.create_task(self._watch_stop(stop)), asyncio.create_task(self._watch_catalog())]
+        try:
+            await self._until_over(jobs, watchers)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+        return self._ended or Ended.DONE
+
+    async def _until_over(self, jobs: Sequence[asyncio.Task[None]], watchers: Sequence[asyncio.Task[None]]) -> None:
+        pending: set[asyncio.Task[None]] = set(jobs)
+        fault: BaseException | None = None
+        while pending and not self._ended and not fault:
+            ready, _ = await asyncio.wait({*pending, *watchers}, return_when=asyncio.FIRST_COMPLETED)
+            pending -= ready
+            fault = next((t.exception() for t in ready if not t.cancelled() and t.exception()), None)
+        for job in pending:
+            job.cancel()
+        if pending:
+            _, stuck = await asyncio.wait(pending, timeout=STOP_GRACE_SECONDS)
+            for job in stuck:
+                log.error("%s did not stop within %.0f s; it is left to the reaper", job.get_name(), STOP_GRACE_SECONDS)
+        if fault:
+            raise fault
+
+    # --- what ends an execution early -----------------------------------------------------------------------------
+
+    async def _watch_stop(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._ended = self._ended or Ended.INTERRUPTED
+
+    async def _watch_catalog(self) -> None:
+        while True:
+            run = await asyncio.to_thread(self._runs.get_run, self._run.id)
+            until = deadline(run)
+            if run.cancel_requested_at:
+                self._ended = self._ended or Ended.CANCELLED
+                return
+            if until and self._clock() >= until:
+                self._ended = self._ended or Ended.EXPIRED
+                return
+            left = (until - self._clock()).total_seconds() if until else self._poll
+            await asyncio.sleep(max(0.0, min(self._poll, left)))
+
+    # --- one task -------------------------------------------------------------------------------------------------
+
+    async def _task(
+        self, gate: asyncio.Semaphore, task: PlannedTask, ks: Iterable[int], rows: list[TrialOutcome]
+    ) -> None:
+        async with gate:
+            if not self._started:
+                self._started = True
+                await asyncio.to_thread(self._runs.mark_started, self._run.id, self._clock())
+            self._listener.task_began(task)
+            try:
+                for k in ks:
+                    rows.append(await self._trial(task, k))
+            finally:
+                self._listener.task_ended(task, rows)
+
+    async def _trial(self, task: PlannedTask, k: int) -> TrialOutcome:
+        earlier = await self._keep_lost_tries(task, k)
+        start = self._clock()
+        number = len(earlier) + 1
+        folder = self._work / f"try-{number}" / trial_id(task, k)
+        await asyncio.to_thread(
+            self._runs.add_try, self._run.id, task.index, k, start, evidence_path(self._run.id, task, k)
+        )
+        try:
+            ending = await self._attempt(task, k, folder)
+        except asyncio.CancelledError:
+            stopped = self._stopped_ending()
+            if stopped is not None:  # else a signal: no outcome, the next execution runs this trial again
+                await _to_its_end(self._finish(task, k, stopped, folder, start, earlier))
+            raise
+        return await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
+
+    async def _attempt(self, task: PlannedTask, k: int, folder: Path) -> Ending:
+        try:
+            source = await asyncio.to_thread(self._folders.get, task)
+        except StorageFull:
+            raise
+        except HarborAssetsError as error:
+            kind = type(error).__name__
+            return Ending(Reason.TASK_UNREADABLE, cut(str(error)), error=trial_error(kind, str(error)))
+        await asyncio.to_thread(folder.parent.mkdir, parents=True, exist_ok=True)
+        return await self._runner.run(self._plan, task, k, source=source, folder=folder)
+
+    def _stopped_ending(self) -> Ending | None:
+        if self._ended is Ended.CANCELLED:
+            return Ending(Reason.CANCELLED_BY_USER, "the run was cancelled while this trial was under way")
+        if self._ended is Ended.EXPIRED:
+            return Ending(Reason.RUN_DEADLINE, "the run's time was up while this trial was under way")
+        return None
+
+    async def _finish(
+        self, task: PlannedTask, k: int, ending: Ending, folder: Path, start: datetime, earlier: Sequence[Try]
+    ) -> TrialOutcome:
+        """Evidence first, then the row: a row whose evidence is missing would be worse than a trial run twice."""
+        evidence = evidence_path(self._run.id, task, k) if folder.is_dir() else None
+        if evidence:
+            await asyncio.to_thread(self._artifacts.put_tree, f"{bundle_key(self._run.id)}/{evidence}", folder)
+        last = Try(
+            start=start, end=self._clock(), cost=ending.measurements.cost_usd, error=ending.error, leftovers=evidence
+        )
+        outcome = row(self._plan, task, k, ending, tries=(*earlier, last), evidence=evidence)
+        await asyncio.to_thread(self._runs.add_outcome, outcome)
+        return outcome
+
+    async def _keep_lost_tries(self, task: PlannedTask, k: int) -> list[Try]:
+        """Tries of workers that were lost: what they left is kept beside the evidence of the try that counts."""
+        kept = []
+        for number, (start, _) in enumerate(self._tries.get((task.index, k), ()), start=1):
+            left = self._work / f"try-{number}" / trial_id(task, k)
+            path = evidence_path(self._run.id, task, k, lost_try=number)
+            key = f"{bundle_key(self._run.id)}/{path}"
+            if left.is_dir():
+                await asyncio.to_thread(self._artifacts.put_tree, key, left)
+            there = await asyncio.to_thread(lambda key=key: next(iter(self._artifacts.list(key)), None))
+            error = trial_error("WorkerLost", "the worker was lost or stopped while this try was under way")
+            kept.append(Try(start=start, error=error, leftovers=path if there else None))
+        return kept
+
+
+async def _to_its_end[T](work: Coroutine[Any, Any, T]) -> T:
+    """Finish a short piece of work although this task is cancelled meanwhile; then pass the cancel on."""
+    task, cancel = asyncio.create_task(work), None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancel = error
+    if cancel:
+        task.result()  # a fault of ours goes before the cancel
+        raise cancel
+    return task.result()
+
+
+def plan_work(root: Path, plan: RunPlan) -> Path:
+    """The folder of a run's trials under way."""
+    return root / plan.run_id
