@@ -160,6 +160,7 @@ class TrialOutcome(Frozen):
     reward_key: str = "reward"
     rewards: dict[str, float] = {}
     reward_rejections: dict[str, str] = {}
+    reward_entry_rejections: tuple[str, ...] = ()  # of entries whose name cannot be shown
     flags: tuple[str, ...] = ()
     error: TrialError | None = None
     trial_key: str

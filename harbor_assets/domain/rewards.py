@@ -1,0 +1,213 @@
+"""What a verifier wrote, and whether it is a reward: one finite number under the run's reward key, never a guess.
+
+Two doors. `judge` reads the raw files `reward.txt` and `reward.json` of a trial; `judge_rewards` reads the mapping that
+Harbor recorded, for trials without files of their own (multi-step tasks, whose reward is computed over the steps).
+
+Where the rules come from: the files and their precedence are Harbor's (`harbor.verifier.verifier`); the names of the
+rejections are the bundle format's. Harbor refuses a whole file for one bad value; here each name stands for itself, so
+that a broken side metric does not cost a trial its reward. Stricter than Harbor in three places, each because the file
+says something other than one number: a boolean, two files with different rewards, one name given two values.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from harbor_assets.domain.outcomes import Frozen, Reason
+from harbor_assets.domain.text import quoted
+
+READ_MAX_BYTES = 1024 * 1024  # a reward file is a few bytes; what is larger is not one
+NAMES_MAX = 1000  # each name becomes a column of every table and a row of every summary
+_NAME_MAX = 255  # the bundle format's limit for a reward's name
+_RESERVED = re.compile(r"\.pass@\d+$")  # names of aggregates that the summary makes itself
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+TEXT_KEY = "reward"  # the one name reward.txt can speak for (Harbor)
+
+Rejection = Literal["boolean", "non_numeric", "non_finite", "invalid_key", "reserved_key", "contradictory"]
+_REASON_OF: dict[Rejection, Reason] = {
+    "boolean": Reason.REWARD_NOT_A_NUMBER,
+    "non_numeric": Reason.REWARD_NOT_A_NUMBER,
+    "non_finite": Reason.REWARD_NOT_FINITE,
+    "contradictory": Reason.REWARDS_CONTRADICT,
+}
+_SAID_AS: dict[Rejection, str] = {
+    "boolean": "is a boolean",
+    "non_numeric": "is not a number",
+    "non_finite": "is not finite",
+    "contradictory": "is given twice with different values",
+    "reserved_key": "is a name that summaries make themselves",
+    "invalid_key": "is no name",
+}
+
+
+class RewardVerdict(Frozen):
+    """What the reward files say.
+
+    `reward` is the primary reward, or None together with a `reason` (a member of `verifier_failed`) and a `message`
+    that quotes what was found. `rewards` holds every usable name, `rejections` why another name's value was not taken,
+    `entry_rejections` the same for entries whose name cannot be shown. `flags` are remarks that change no verdict.
+    """
+
+    reward: float | None = None
+    rewards: dict[str, float] = {}
+    rejections: dict[str, str] = {}
+    entry_rejections: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    reason: Reason | None = None
+    message: str | None = None
+
+
+def judge(
+    text: bytes | None,
+    json_bytes: bytes | None,
+    *,
+    reward_key: str = TEXT_KEY,
+    text_cut: bool = False,
+    json_cut: bool = False,
+) -> RewardVerdict:
+    """Judge the contents of `reward.txt` and `reward.json`; None means the file does not exist.
+
+    The caller reads at most `READ_MAX_BYTES` and says with `*_cut` that there was more. With both files, the primary
+    reward must be the same number in both; then `reward.json` counts, as in Harbor. `reward.txt` speaks only for the
+    name `reward`: under another reward key it has nothing to say beside a `reward.json`.
+
+    A bare number in `reward.json` is refused: Harbor parses it and then fails on it, since its result holds a mapping
+    of names. A number in quotes is refused as Harbor refuses it, so that a suite checked here runs elsewhere.
+    """
+    if text is None and json_bytes is None:
+        return _failed(Reason.REWARD_MISSING, "the verifier wrote neither reward.txt nor reward.json")
+    if json_bytes is None:
+        assert text is not None
+        return _judge_text(text, reward_key, cut=text_cut)
+    from_json = _judge_json(json_bytes, reward_key, cut=json_cut)
+    if text is None or reward_key != TEXT_KEY:
+        return from_json
+    from_text = _judge_text(text, reward_key, cut=text_cut)
+    if from_text.reward == from_json.reward and from_json.reward is not None:
+        return from_json
+    told = f"{_told(from_text, 'reward.txt')}; {_told(from_json, 'reward.json')}"
+    if from_text.reward is None and from_json.reward is None:
+        return from_json.model_copy(update={"message": told})
+    return RewardVerdict(
+        rewards={name: value for name, value in from_json.rewards.items() if name != reward_key},
+        rejections={**from_json.rejections, reward_key: "contradictory"},
+        entry_rejections=from_json.entry_rejections,
+        reason=Reason.REWARDS_CONTRADICT,
+        message=told,
+    )
+
+
+def judge_rewards(rewards: Mapping[Any, Any] | None, *, reward_key: str = TEXT_KEY) -> RewardVerdict:
+    """Judge a mapping of rewards as Harbor recorded it, by the bundle format's rules: numeric strings are numbers."""
+    if not rewards:
+        return _failed(Reason.REWARD_MISSING, "the trial's result holds no rewards")
+    return _judge_entries(
+        list(rewards.items()), reward_key, "the trial's result", repr(dict(rewards)), numeric_strings=True
+    )
+
+
+def _judge_text(content: bytes, reward_key: str, *, cut: bool) -> RewardVerdict:
+    problem = _unreadable(content, "reward.txt", cut=cut)
+    if problem:
+        return problem
+    found = content.decode().strip()
+    try:
+        value: float | str = float(found)
+    except ValueError:
+        value = found
+    return _judge_entries([(TEXT_KEY, value)], reward_key, "reward.txt", found)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as its entries, so that a name given twice is seen. A JSON array stays a plain list."""
+
+
+def _judge_json(content: bytes, reward_key: str, *, cut: bool) -> RewardVerdict:
+    problem = _unreadable(content, "reward.json", cut=cut)
+    if problem:
+        return problem
+    found = content.decode().strip()
+    try:
+        # every number as float: rewards are floats, and an integer of a million digits must not cost a minute
+        value = json.loads(found, object_pairs_hook=_Pairs, parse_int=float)
+    except (ValueError, RecursionError):
+        return _failed(Reason.REWARD_UNREADABLE, f"reward.json is not JSON: {quoted(found)}")
+    if isinstance(value, _Pairs):
+        return _judge_entries(value, reward_key, "reward.json", found)
+    if isinstance(value, float):
+        return _failed(
+            Reason.REWARD_KEY_MISSING,
+            f'reward.json holds the bare number {quoted(found)}; write {{"{reward_key}": <number>}}',
+        )
+    return _failed(
+        Reason.REWARD_NOT_A_NUMBER,
+        f'reward.json holds {quoted(found)}; it must be an object like {{"{reward_key}": <number>}}',
+    )
+
+
+def _unreadable(content: bytes, file: str, *, cut: bool) -> RewardVerdict | None:
+    if cut or len(content) > READ_MAX_BYTES:
+        start = quoted(content[:400].decode(errors="replace"))
+        return _failed(Reason.REWARD_UNREADABLE, f"{file} is larger than {READ_MAX_BYTES} bytes; it begins {start}")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return _failed(
+            Reason.REWARD_UNREADABLE, f"{file} is not UTF-8 text: {quoted(content[:400].decode(errors='replace'))}"
+        )
+    return None if text.strip() else _failed(Reason.REWARD_EMPTY, f"{file} is empty")
+
+
+def _judge_entries(
+    entries: list[tuple[Any, Any]], reward_key: str, source: str, found: str, *, numeric_strings: bool = False
+) -> RewardVerdict:
+    if len(entries) > NAMES_MAX:
+        return _failed(Reason.REWARD_UNREADABLE, f"{source} holds {len(entries)} names; at most {NAMES_MAX} are taken")
+    taken: dict[str, float | Rejection] = {}
+    nameless: list[str] = []
+    for name, value in entries:
+        if not isinstance(name, str) or not name or len(name) > _NAME_MAX or _CONTROL.search(name):
+            nameless.append("invalid_key")
+            continue
+        judged = "reserved_key" if _RESERVED.search(name) else _number(value, numeric_strings=numeric_strings)
+        taken[name] = judged if taken.get(name, judged) == judged else "contradictory"
+    verdict = RewardVerdict(
+        rewards={name: value for name, value in taken.items() if not isinstance(value, str)},
+        rejections={name: value for name, value in taken.items() if isinstance(value, str)},
+        entry_rejections=tuple(nameless),
+    )
+    primary = taken.get(reward_key)
+    if isinstance(primary, int | float):
+        flags = [name for name, wrong in (("reward_below_0", primary < 0), ("reward_above_1", primary > 1)) if wrong]
+        return verdict.model_copy(update={"reward": primary, "flags": tuple(flags)})
+    if primary is None:
+        reason, wrong = Reason.REWARD_KEY_MISSING, f"it has no '{reward_key}', the run's reward key"
+    else:
+        reason = _REASON_OF.get(primary, Reason.REWARD_KEY_MISSING)
+        wrong = f"'{reward_key}' {_SAID_AS[primary]}"
+    message = f"{source} holds {quoted(found)}: {wrong}; a reward is one finite number"
+    return verdict.model_copy(update={"reason": reason, "message": message})
+
+
+def _number(value: Any, *, numeric_strings: bool) -> float | Rejection:
+    if isinstance(value, bool):
+        return "boolean"
+    if not isinstance(value, int | float) and not (numeric_strings and isinstance(value, str)):
+        return "non_numeric"
+    try:
+        number = float(value)
+    except OverflowError:
+        return "non_finite"
+    except ValueError:
+        return "non_numeric"
+    return number if math.isfinite(number) else "non_finite"
+
+
+def _told(verdict: RewardVerdict, file: str) -> str:
+    return f"{file} says {verdict.reward!r}" if verdict.reward is not None else (verdict.message or file)
+
+
+def _failed(reason: Reason, message: str, **more: Any) -> RewardVerdict:
+    return RewardVerdict(reason=reason, message=message, **more)

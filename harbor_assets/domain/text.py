@@ -1,0 +1,18 @@
+"""Text of strangers, made fit to be shown: cut, and with nothing in it that a terminal or a page would act on."""
+
+QUOTE_MAX = 200  # characters of a file that an error message may carry
+
+
+def visible(text: str) -> str:
+    """`text` with every control, format and unpaired surrogate character written as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def quoted(text: str, limit: int = QUOTE_MAX) -> str:
+    """`text` in single quotes, escaped and cut to `limit` characters; the cut says how much there was."""
+    shown = visible(text[:limit])
+    if len(text) <= limit and len(shown) <= limit:
+        return f"'{shown}'"
+    return f"'{shown[:limit]}…' (cut, {len(text)} characters)"
