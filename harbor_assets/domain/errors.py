@@ -16,8 +16,11 @@
 Errors become exit codes (`interfaces/cli`) and HTTP statuses (`interfaces/api`) only at the edge.
 """
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # the OSError numbers that mean StorageFull: disk or quota is full
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,328 @@
+"""The environment in, one typed object out. Every variable is named `HARBOR_ASSETS_*`; an empty one counts as unset."""
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from harbor_assets.domain.errors import NO_SPACE, HomeUnusable, Problem, Refused, StorageFull
+from harbor_assets.domain.names import name_problem, nearest
+
+PREFIX = "HARBOR_ASSETS_"
+TEST_PREFIX = PREFIX + "TEST_"  # belongs to the test suite, so it is not a misspelled setting
+
+# Kept equal to domain/plans.py by a test: importing that builds pydantic models, which `--help` cannot afford.
+_RUN_TIMEOUT_SECONDS = 24 * 3600
+_RUN_TIMEOUT_MAX_SECONDS = 72 * 3600
+_CONCURRENCY = 4
+_CONCURRENCY_MAX = 1000
+
+_CANCEL_POLL_SECONDS = 0.3  # a cancel is seen within "seconds"; one small query each time
+_WATCH_POLL_SECONDS = 1.0  # as fast as a person reads, and how soon a lost worker is found while being watched
+_POLL_RANGE = (0.01, 60.0)  # below, a poll is a busy loop; above, "within seconds" is not kept
+
+LAYOUT = 1  # the arrangement of the home folder; raised when an older program could not read it any more
+_LAYOUT_FILE = "layout-version"
+_OWNER_MAX = 255
+_QUOTED_MAX = 200  # of a bad value: enough to recognise it by
+
+
+class Setting(NamedTuple):
+    """One line of `harbor-assets config`. Passwords in `value` are masked."""
+
+    name: str
+    value: str
+    source: Literal["default", "environment"]
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that can be set. `home` and folder or SQLite URLs are absolute, so that a worker elsewhere means the same."""
+
+    home: Path
+    workspace: str
+    owner: str
+    catalog_url: str
+    artifacts_url: str
+    run_timeout_seconds: int
+    n_concurrent: int
+    cancel_poll_seconds: float
+    watch_poll_seconds: float
+    from_environment: frozenset[str] = frozenset()  # names of the variables that were set
+    unknown: tuple[str, ...] = ()  # variables with our prefix that no setting reads: misspelled, most likely
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+        """Read `environ` (the process's own if None). Raises `Refused` with every unusable value at once."""
+        env = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        problems: list[Problem] = []
+        given: set[str] = set()
+        for variable in _VARIABLES:
+            text = env.get(variable.name, "")
+            if not text:
+                values[variable.field] = variable.default(values)
+                continue
+            given.add(variable.name)
+            try:
+                values[variable.field] = variable.parse(text)
+            except _BadValue as bad:
+                problems.append(Problem(variable.name, f"{mask_url(text)[:_QUOTED_MAX]!r} {bad}"))
+                values[variable.field] = variable.default(values)
+        if problems:
+            raise Refused("Settings in the environment cannot be used:", problems)
+        known = {variable.name for variable in _VARIABLES}
+        unknown = sorted(
+            name for name in env if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX) and name not in known
+        )
+        return cls(**values, from_environment=frozenset(given), unknown=tuple(unknown))
+
+    def describe(self) -> list[Setting]:
+        """Every setting with its value, where it comes from and what it is for; passwords masked."""
+        return [
+            Setting(
+                variable.name,
+                mask_url(str(getattr(self, variable.field))),
+                "environment" if variable.name in self.from_environment else "default",
+                variable.help,
+            )
+            for variable in _VARIABLES
+        ]
+
+    def as_environ(self) -> dict[str, str]:
+        """The variables that make another process load exactly these settings (holds passwords: never print it)."""
+        return {variable.name: str(getattr(self, variable.field)) for variable in _VARIABLES}
+
+    def warnings(self) -> list[str]:
+        """One sentence for each variable that looks like a setting and is none."""
+        known = [variable.name for variable in _VARIABLES]
+        sentences: list[str] = []
+        for name in self.unknown:
+            close = nearest(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else "`harbor-assets config` lists all settings"
+            sentences.append(f"{name} is set, but there is no such setting; {hint}")
+        return sentences
+
+    @property
+    def locks(self) -> Path:
+        return self.home / "locks"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def cache(self) -> Path:
+        return self.home / "cache"
+
+    @property
+    def work(self) -> Path:
+        """Scratch space of runs under way."""
+        return self.home / "work"
+
+    @property
+    def sandboxes(self) -> Path:
+        return self.home / "sandboxes"
+
+    @property
+    def dagster(self) -> Path:
+        """The DAGSTER_HOME."""
+        return self.home / "dagster"
+
+    @property
+    def leaderboard(self) -> Path:
+        """The leaderboard's DuckDB file."""
+        return self.home / "leaderboard.duckdb"
+
+    def prepare_home(self) -> Path:
+        """Make the home folder and its rooms if they are missing, and return it.
+
+        Raises `HomeUnusable` if it is no folder, cannot be read or written, or belongs to a newer version;
+        `StorageFull` if there is no space to make it.
+        """
+        rule = f"choose another with {PREFIX}HOME"
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)  # trial folders may hold what agents read
+            if not os.access(self.home, os.R_OK | os.W_OK | os.X_OK):
+                raise HomeUnusable(f"The home folder {self.home} cannot be read and written by this user; {rule}.")
+            self._check_layout()
+            for room in (self.locks, self.logs, self.cache, self.work, self.sandboxes, self.dagster):
+                room.mkdir(exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise HomeUnusable(
+                f"The home {self.home} needs {error.filename} to be a folder, it is not; {rule}."
+            ) from error
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise StorageFull(
+                    f"There is no space left for the home folder {self.home}; free some, or {rule}."
+                ) from error
+            raise HomeUnusable(f"The home folder {self.home} cannot be used: {error.strerror}; {rule}.") from error
+        return self.home
+
+    def _check_layout(self) -> None:
+        path = self.home / _LAYOUT_FILE
+        try:
+            text = path.read_text(encoding="ascii", errors="replace").strip()
+        except FileNotFoundError:
+            # Beside, then renamed: a second command at the same moment reads all of it or nothing.
+            beside = self.home / f".{_LAYOUT_FILE}-{os.getpid()}"
+            beside.write_text(f"{LAYOUT}\n", encoding="ascii")
+            beside.replace(path)
+            return
+        if text != str(LAYOUT):
+            raise HomeUnusable(
+                f"The home folder {self.home} has layout {text[:20]!r}, this version of harbor-assets reads {LAYOUT}; "
+                f"upgrade harbor-assets, or choose another home with {PREFIX}HOME."
+            )
+
+
+def mask_url(text: str) -> str:
+    """`text` with what could be a password in a URL replaced by `***`; rather too much than too little."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return text
+    address, question, query = rest.partition("?")
+    user, at, host = address.rpartition("@")
+    if at:
+        address = f"{user.partition(':')[0]}:***@{host}" if ":" in user else f"{user}@{host}"
+    if question:
+        query = "&".join(
+            f"{part.partition('=')[0]}=***" if _SECRET_PARAMETER.search(part.partition("=")[0]) else part
+            for part in query.split("&")
+        )
+    return f"{scheme}://{address}{question}{query}"
+
+
+_SECRET_PARAMETER = re.compile(r"pass|secret|token|key|sig|cred|auth", re.IGNORECASE)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+
+
+class _BadValue(Exception):
+    """What the rule is, as the rest of a sentence that began with the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    field: str
+    help: str
+    parse: Callable[[str], Any]
+    default: Callable[[Mapping[str, Any]], Any]
+
+    @property
+    def name(self) -> str:
+        return PREFIX + self.field.upper()
+
+
+def _folder(text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:  # ~somebody, who does not exist
+        raise _BadValue("names a user's home that is not known; write the full path") from error
+
+
+def _workspace(text: str) -> str:
+    if problem := name_problem(text):
+        raise _BadValue(f"{problem}; choose another name for the workspace")
+    return text
+
+
+def _owner(text: str) -> str:
+    if len(text) > _OWNER_MAX or not text.isprintable():
+        raise _BadValue(f"must be at most {_OWNER_MAX} printable characters")
+    return text
+
+
+def _catalog_url(text: str) -> str:
+    if text.startswith("sqlite:///"):
+        return f"sqlite:///{_folder(text.removeprefix('sqlite:///'))}"
+    if text.startswith(("postgresql://", "postgresql+psycopg://")):
+        return text
+    raise _BadValue("must be sqlite:///<path of a file> or postgresql+psycopg://<user>:<password>@<host>/<database>")
+
+
+def _artifacts_url(text: str) -> str:
+    if _SCHEME.match(text):
+        return text
+    return str(_folder(text))
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
+            raise _BadValue(f"must be a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _seconds(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise _BadValue(f"must be a number of seconds from {low} to {high:g}")
+        return value
+
+    return parse
+
+
+def _user(_: Mapping[str, Any]) -> str:
+    import getpass  # imports termios and more: only where no owner is set
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without an entry in passwd, as in many containers
+        return f"uid-{os.getuid()}"
+
+
+_VARIABLES = (
+    _Variable(
+        "home",
+        "folder of the catalog, the artifacts, logs and scratch space",
+        _folder,
+        lambda _: Path("~/.harbor-assets").expanduser().absolute(),
+    ),
+    _Variable("workspace", "workspace of names given without one", _workspace, lambda _: "default"),
+    _Variable("owner", "who submits; `runs list --mine` shows this owner's runs", _owner, _user),
+    _Variable(
+        "catalog_url",
+        "database of tasks, tasksets and runs: sqlite:///<file> or postgresql+psycopg://...",
+        _catalog_url,
+        lambda values: f"sqlite:///{values['home'] / 'catalog.db'}",
+    ),
+    _Variable(
+        "artifacts_url",
+        "where archives, trial folders and bundles lie: a folder, or a URL such as s3://bucket/prefix",
+        _artifacts_url,
+        lambda values: str(values["home"] / "artifacts"),
+    ),
+    _Variable(
+        "run_timeout_seconds",
+        "time budget of a run, counted from its first slot",
+        _whole(1, _RUN_TIMEOUT_MAX_SECONDS),
+        lambda _: _RUN_TIMEOUT_SECONDS,
+    ),
+    _Variable("n_concurrent", "trials of a run at the same time", _whole(1, _CONCURRENCY_MAX), lambda _: _CONCURRENCY),
+    _Variable(
+        "cancel_poll_seconds",
+        "how often a worker looks whether its run was cancelled",
+        _seconds(*_POLL_RANGE),
+        lambda _: _CANCEL_POLL_SECONDS,
+    ),
+    _Variable(
+        "watch_poll_seconds",
+        "how often --watch and --wait look at the run",
+        _seconds(*_POLL_RANGE),
+        lambda _: _WATCH_POLL_SECONDS,
+    ),
+)
+assert {variable.field for variable in _VARIABLES} | {"from_environment", "unknown"} == {
+    f.name for f in fields(Settings)
+}
