@@ -14,23 +14,22 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
     """
     if wanted is None:
         return list(range(len(members)))
-    exact: dict[str, int] = {}
+    exact: dict[str, set[int]] = {}
     by_short: dict[str, list[int]] = {}
     for index, (stored, native) in enumerate(members):
-        exact.setdefault(stored, index)
-        exact.setdefault(native, index)
+        exact.setdefault(stored, set()).add(index)
+        exact.setdefault(native, set()).add(index)
         by_short.setdefault(short_name(native), []).append(index)
     chosen: set[int] = set()
     problems: list[Problem] = []
     for entry in (text.strip() for text in wanted):
-        if entry in exact:
-            chosen.add(exact[entry])
-        elif len(found := by_short.get(entry, [])) == 1:
+        found = sorted(exact.get(entry) or by_short.get(entry, ()))
+        if len(found) == 1:
             chosen.add(found[0])
         elif found:
             names = ", ".join(members[index][0] for index in found)
-            problems.append(Problem(f"task '{entry}'", f"is the short name of several tasks; write one of: {names}"))
-        elif entry.isascii() and entry.isdigit() and int(entry) < len(members):
+            problems.append(Problem(f"task '{entry}'", f"is the name of several tasks; write one of: {names}"))
+        elif _is_index(entry) and int(entry) < len(members):
             chosen.add(int(entry))
         else:
             problems.append(Problem(f"task '{entry}'", _unknown(entry, [stored for stored, _ in members], by_short)))
@@ -39,6 +38,10 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
     if problems:
         raise Refused("Cannot select tasks:", problems)
     return sorted(chosen)
+
+
+def _is_index(entry: str) -> bool:
+    return entry.isascii() and entry.isdigit() and len(entry) < 10  # Python refuses to read thousands of digits
 
 
 def _unknown(entry: str, stored: Sequence[str], by_short: dict[str, list[int]]) -> str:
