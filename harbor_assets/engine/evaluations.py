@@ -237,10 +237,15 @@ class Evaluations:
         A run whose worker is dead gets a new one, which only accounts for what was cancelled and settles.
         """
         self._run(workspace, run_id)
+        run = self.cancel_run(run_id)
+        return self._summary(run, self._runs.count_outcomes([run_id]).get(run_id, {}))
+
+    def cancel_run(self, run_id: str) -> Run:
+        """As `cancel`, for callers that know no workspace (the Dagster UI)."""
         run = self._runs.request_cancel(run_id, self._clock())
         if not run.phase.terminal:
             self._executions.start(run_id)
-        return self._summary(run, self._runs.count_outcomes([run_id]).get(run_id, {}))
+        return run
 
     def recover(self) -> list[str]:
         """Let every run go on that is not terminal and has lost its worker; remove what dead workers left.

@@ -6,6 +6,7 @@ The laptop's worker calls this for the whole run. It knows nothing of Dagster: a
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -39,9 +40,9 @@ class Ended(StrEnum):
 class Listener(Protocol):
     """Told what begins and ends, from the event loop's thread; must be quick."""
 
-    def task_began(self, task: PlannedTask) -> None: ...
+    def task_began(self, run_id: str, task: PlannedTask) -> None: ...
 
-    def task_ended(self, task: PlannedTask, rows: Sequence[TrialOutcome]) -> None:
+    def task_ended(self, run_id: str, task: PlannedTask, rows: Sequence[TrialOutcome]) -> None:
         """`rows` are fewer than the plan's attempts if the execution was stopped."""
         ...
 
@@ -145,12 +146,12 @@ class Execution:
             if not self._started:
                 self._started = True
                 await asyncio.to_thread(self._runs.mark_started, self._run.id, self._clock())
-            self._listener.task_began(task)
+            self._listener.task_began(self._run.id, task)
             try:
                 for k in ks:
                     rows.append(await self._trial(task, k))
             finally:
-                self._listener.task_ended(task, rows)
+                self._listener.task_ended(self._run.id, task, rows)
 
     async def _trial(self, task: PlannedTask, k: int) -> TrialOutcome:
         earlier = await self._keep_lost_tries(task, k)
@@ -193,7 +194,10 @@ class Execution:
         """Evidence first, then the row: a row whose evidence is missing would be worse than a trial run twice."""
         evidence = evidence_path(self._run.id, task, k) if folder.is_dir() else None
         if evidence:
-            await asyncio.to_thread(self._artifacts.put_tree, f"{bundle_key(self._run.id)}/{evidence}", folder)
+            key = f"{bundle_key(self._run.id)}/{evidence}"
+            left_out = await asyncio.to_thread(self._artifacts.put_tree, key, folder)
+            if left_out:
+                ending = replace(ending, details={**ending.details, "evidence_left_out": left_out})
         last = Try(
             start=start, end=self._clock(), cost=ending.measurements.cost_usd, error=ending.error, leftovers=evidence
         )

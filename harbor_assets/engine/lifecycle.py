@@ -1,0 +1,167 @@
+"""The life of an accepted run: taken up, executed, settled, finished. Every part may be killed and done again."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harbor_assets.domain.errors import StorageFull
+from harbor_assets.domain.outcomes import Outcome, TrialOutcome
+from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase, result_state, run_phase, task_phase
+from harbor_assets.domain.plans import PlannedTask
+from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run
+from harbor_assets.engine.account import never_ran, row, unfinished
+from harbor_assets.engine.bundles import BundleMaker
+from harbor_assets.engine.evaluations import deadline
+from harbor_assets.engine.execution import Ended, Execution, Listener, plan_work
+from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What settling decided. Not yet written as the run's phase: that is `finish`, the last act of all.
+
+    `error` says why merging failed; `metadata` is what a person sees beside the bundle in Dagster.
+    """
+
+    phase: RunPhase
+    state: ResultState
+    ended_at: datetime
+    error: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class RunEngine:
+    """What a worker does with a run.
+
+    `work` is the folder of trials under way, `poll_seconds` how often a cancel is looked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        runs: RunCatalog,
+        artifacts: Artifacts,
+        folders: TaskFolders,
+        runner: TrialRunner,
+        bundles: BundleMaker,
+        work: Path,
+        poll_seconds: float,
+        clock: Callable[[], datetime] = _now,
+    ) -> None:
+        self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
+        self._bundles, self._work, self._poll, self._clock = bundles, work, poll_seconds, clock
+
+    def begin(self, run_id: str) -> Run:
+        """Take the run up: counts this execution, and the worker before it if that was lost."""
+        return self._runs.begin_execution(run_id)
+
+    def has_work(self, run_id: str) -> bool:
+        """True if trials are left that may still be run: no cancel, no deadline passed, no crash loop."""
+        run = self._runs.get_run(run_id)
+        if run.phase.terminal or run.cancel_requested_at or run.lost_workers >= MAX_LOST_WORKERS or self._late(run):
+            return False
+        return next(unfinished(run.plan, self._runs.outcomes(run_id)), None) is not None
+
+    async def execute(self, run_id: str, listener: Listener, stop: asyncio.Event) -> Ended:
+        """Run what has no outcome yet, until done, cancelled, out of time, or `stop` is set by a signal."""
+        run = self._runs.get_run(run_id)
+        execution = Execution(
+            run,
+            runs=self._runs,
+            artifacts=self._artifacts,
+            folders=self._folders,
+            runner=self._runner,
+            listener=listener,
+            work=plan_work(self._work, run.plan),
+            poll_seconds=self._poll,
+            clock=self._clock,
+        )
+        ended = await execution.run(stop)
+        if ended is Ended.INTERRUPTED:
+            await asyncio.to_thread(self._runs.release, run_id)
+        return ended
+
+    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
+        """The rows so far."""
+        return self._runs.outcomes(run_id)
+
+    def task_files(self, task: PlannedTask) -> list[tuple[str, int]]:
+        """(path, bytes) of a task's files, sorted."""
+        folder = self._folders.get(task)
+        found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        return sorted((path.relative_to(folder).as_posix(), path.stat().st_size) for path in found)
+
+    # --- settle ---------------------------------------------------------------------------------------------------
+
+    def settle(self, run_id: str) -> Settled:
+        """Account for every planned trial and merge the bundle. Idempotent, and safe to be killed anywhere.
+
+        Raises `StorageFull` so that the next worker tries again; after too many lost ones the run ends with result
+        state `failed` instead.
+        """
+        run = self._runs.get_run(run_id)
+        rows = self._account(run)
+        phases = _task_phases(rows)
+        phase = run_phase(
+            phases,
+            cancelled=any(r.outcome is Outcome.CANCELLED for r in rows),
+            expired=any(r.outcome is Outcome.EXPIRED for r in rows),
+        )
+        ended_at = run.ended_at or max((t.end for r in rows for t in r.tries if t.end), default=self._clock())
+        error: str | None = None
+        metadata: dict[str, Any] = {}
+        try:
+            metadata = self._bundles.make(run, rows, phase=phase, ended_at=ended_at)
+        except Exception as failure:
+            if isinstance(failure, StorageFull) and run.lost_workers < MAX_LOST_WORKERS:
+                raise
+            log.exception("merging the results of %s failed", run_id)
+            error = f"merging failed: {type(failure).__name__}: {failure}"
+        return Settled(
+            phase=phase,
+            state=result_state(phases, merged=error is None),
+            ended_at=ended_at,
+            error=error,
+            metadata={"phase": str(phase), **metadata},
+        )
+
+    def finish(self, run_id: str, settled: Settled) -> Run:
+        """Write the terminal phase, last of all, and drop the run's scratch folder."""
+        run = self._runs.finish(run_id, settled.phase, settled.state, at=settled.ended_at, error=settled.error)
+        shutil.rmtree(plan_work(self._work, run.plan), ignore_errors=True)
+        return run
+
+    def _account(self, run: Run) -> Sequence[TrialOutcome]:
+        rows = self._runs.outcomes(run.id)
+        ending = never_ran(
+            cancelled=run.cancel_requested_at is not None,
+            expired=self._late(run),
+            deadline=deadline(run),
+            lost_workers=run.lost_workers,
+        )
+        missing = list(unfinished(run.plan, rows))
+        for task, k in missing:
+            self._runs.add_outcome(row(run.plan, task, k, ending))
+        return self._runs.outcomes(run.id) if missing else rows
+
+    def _late(self, run: Run) -> bool:
+        until = deadline(run)
+        return until is not None and self._clock() >= until
+
+
+def _task_phases(rows: Sequence[TrialOutcome]) -> list[TaskPhase]:
+    by_task: dict[int, list[Outcome]] = {}
+    for r in rows:
+        by_task.setdefault(r.index, []).append(r.outcome)
+    return [task_phase(outcomes) for outcomes in by_task.values()]

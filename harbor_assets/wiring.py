@@ -1,0 +1,139 @@
+"""Settings in, ready adapters out: the only place that chooses implementations.
+
+Everything is made when it is first asked for, so that a command pays only for what it uses.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from harbor_assets.engine.evaluations import Deployment, Evaluations
+from harbor_assets.engine.ports import Artifacts
+from harbor_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from harbor.models.trial.config import EnvironmentConfig
+
+    from harbor_assets.catalog import Catalog
+    from harbor_assets.domain.plans import PlannedTask, RunPlan
+    from harbor_assets.engine.lifecycle import RunEngine
+    from harbor_assets.local.executions import LocalExecutions
+
+
+class Services:
+    """The adapters of one process, sharing their connections."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def catalog(self) -> "Catalog":
+        """Tasks, tasksets, runs and outcomes."""
+        from harbor_assets.catalog import open_catalog
+
+        return open_catalog(self.settings.catalog_url)
+
+    @property
+    def tasks(self) -> "Catalog":
+        """The catalog, as the port for tasks and tasksets."""
+        return self.catalog
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """Archives, trial folders and bundles."""
+        from harbor_assets.artifacts import open_artifacts
+
+        return open_artifacts(self.settings.artifacts_url)
+
+    @cached_property
+    def executions(self) -> "LocalExecutions":
+        """Workers on this machine."""
+        from harbor_assets.local.executions import LocalExecutions
+
+        return LocalExecutions(
+            locks_folder=self.settings.locks,
+            logs_folder=self.settings.logs,
+            environment={**os.environ, **self.settings.as_environ()},
+            reap=self._reap,
+        )
+
+    def _reap(self) -> Sequence[str]:
+        from harbor_assets.sandboxes.process.reap import reap
+
+        return reap(self.settings.home)
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """Runs as a service."""
+        from harbor_assets.local.logs import LocalLogs
+        from harbor_assets.sandboxes.choice import LocalSandboxes
+
+        return Evaluations(
+            tasks=self.catalog,
+            runs=self.catalog,
+            artifacts=self.artifacts,
+            executions=self.executions,
+            sandboxes=LocalSandboxes(self.settings.home),
+            logs=LocalLogs(
+                logs_folder=self.settings.logs,
+                work_folder=self.settings.work,
+                runs=self.catalog,
+                artifacts=self.artifacts,
+            ),
+            deployment=Deployment(
+                owner=self.settings.owner,
+                n_concurrent=self.settings.n_concurrent,
+                timeout_seconds=self.settings.run_timeout_seconds,
+                harbor_version=version("harbor"),
+                version=version("harbor-assets"),
+            ),
+        )
+
+    @cached_property
+    def engine(self) -> "RunEngine":
+        """What a worker does with a run."""
+        from harbor_assets.engine.bundles import BundleMaker
+        from harbor_assets.engine.lifecycle import RunEngine
+        from harbor_assets.leaderboard.parquet import ParquetTables
+        from harbor_assets.report import HtmlReport
+        from harbor_assets.sources.folders import ArchiveTaskFolders
+        from harbor_assets.trials.harbor import HarborTrialRunner
+
+        return RunEngine(
+            runs=self.catalog,
+            artifacts=self.artifacts,
+            folders=ArchiveTaskFolders(self.artifacts, self.settings.cache / "tasks"),
+            runner=HarborTrialRunner(self._environment),
+            bundles=BundleMaker(
+                tasks=self.catalog,
+                artifacts=self.artifacts,
+                tables=ParquetTables(),
+                report=HtmlReport(),
+                scratch=self.settings.work,
+            ),
+            work=self.settings.work,
+            poll_seconds=self.settings.cancel_poll_seconds,
+        )
+
+    def _environment(self, plan: "RunPlan", task: "PlannedTask") -> "EnvironmentConfig":
+        from harbor_assets.sandboxes.choice import harbor_environment
+
+        return harbor_environment(plan, home=self.settings.home)
+
+
+@lru_cache(maxsize=4)
+def wire(settings: Settings) -> Services:
+    """The services for these settings: the same object for the same settings, so that each client is opened once."""
+    return Services(settings)
+
+
+def local_services() -> Services:
+    """The services of the home that the environment names, which is made if it is missing.
+
+    Raises `Refused` for bad settings, `HomeUnusable` for a home that cannot be used.
+    """
+    settings = Settings.load()
+    settings.prepare_home()
+    return wire(settings)

@@ -1,0 +1,245 @@
+"""`python -m harbor_assets.worker RUN FD`: the detached worker of one run on this machine.
+
+It makes one Dagster run, whose single step runs every trial that has no outcome yet, then settles the run. It may be
+killed anywhere: the next command finds the run's lock free and starts another, which goes on from the outcome rows.
+"""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.domain.plans import RunPlan
+from harbor_assets.engine.lifecycle import Settled
+from harbor_assets.local import locks
+from harbor_assets.local.instance import prepare_instance
+from harbor_assets.settings import Settings
+from harbor_assets.wiring import Services, wire
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+log = logging.getLogger("harbor_assets.worker")
+
+FAULT_VARIABLE = "HARBOR_ASSETS_TEST_DIE"  # for the tests that kill a worker: the moment at which it kills itself
+MOMENTS = ("started", "keys_added", "run_created", "step_ended", "settled")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Work off the run named in `argv`; its lock is the inherited descriptor. Returns the exit status."""
+    run_id, fd = argv[1], int(argv[2])
+    os.set_inheritable(fd, False)  # a sandbox that outlived us must not keep the run "alive"
+    locks.write_owner(fd, os.getpid())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("alembic", "httpx", "LiteLLM", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        settings = Settings.load()
+        settings.prepare_home()
+        _work(wire(settings), run_id)
+    except HarborAssetsError as error:
+        log.error("%s", error)  # noqa: TRY400 - said by us on purpose; a traceback would hide the sentence
+        return 1
+    except Exception:
+        log.exception("the worker of %s failed; the next command lets the run go on", run_id)
+        return 1
+    return 0
+
+
+def _work(services: Services, run_id: str) -> None:
+    engine = services.engine
+    run = engine.begin(run_id)
+    if run.phase.terminal:
+        return
+    log.info("execution %d of %s (%d tasks)", run.executions, run_id, len(run.plan.tasks))
+    die(run.executions, "started")
+
+    prepare_instance(services.settings)
+    import dagster as dg
+
+    with dg.DagsterInstance.get() as instance:
+        _report_lost(instance, run_id)
+        publications = _Publications(instance, services, run.plan)
+        publications.start()
+        if engine.has_work(run_id):
+            _execute(instance, services, run.plan, run.executions)
+        die(run.executions, "step_ended")
+        if engine.has_work(run_id):
+            publications.stop()
+            log.info("stopped with trials left; the next command lets the run go on")
+            return
+        settled = engine.settle(run_id)
+        publications.stop()
+        _report_settled(instance, services, run_id, settled)
+        die(run.executions, "settled")
+        engine.finish(run_id, settled)  # last of all: a terminal run is never looked at again
+    log.info("%s is %s, result %s", run_id, settled.phase, settled.state)
+
+
+def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, execution: int) -> None:
+    from dagster._core.definitions.job_base import InMemoryJob
+    from dagster._core.execution.api import execute_run_iterator
+
+    from harbor_assets.assets.runs import EXECUTION_TAG, RUN_TAG
+    from harbor_assets.definitions import defs
+    from harbor_assets.partitions import RUN_TASKS, RUNS, run_task_key
+
+    keys = [run_task_key(plan.run_id, task.index) for task in plan.tasks]
+    with locks.lock(services.settings.locks, "partitions"):  # four clients adding at once broke all four runs
+        instance.add_dynamic_partitions(str(RUN_TASKS.name), keys)
+        instance.add_dynamic_partitions(str(RUNS.name), [plan.run_id])
+    die(execution, "keys_added")
+    job = defs.resolve_job_def("evaluate")
+    remote, code = _origins("evaluate")
+    run = instance.create_run_for_job(
+        job,
+        tags={
+            RUN_TAG: plan.run_id,
+            EXECUTION_TAG: str(execution),
+            "harbor/taskset": plan.taskset_ref,
+            "harbor/agent": plan.agent.name,
+        },
+        remote_job_origin=remote,
+        job_code_origin=code,
+    )
+    die(execution, "run_created")
+    for event in execute_run_iterator(InMemoryJob(job), run, instance):
+        if event.is_failure:
+            log.warning("%s: %s", event.event_type_value, event.message)
+
+
+def _origins(job_name: str) -> tuple[object, object]:
+    """What the webserver would write: with it the run belongs to the code location, and Terminate is offered."""
+    from dagster._core.code_pointer import ModuleCodePointer
+    from dagster._core.origin import DEFAULT_DAGSTER_ENTRY_POINT, JobPythonOrigin, RepositoryPythonOrigin
+    from dagster._core.remote_origin import (
+        ManagedGrpcPythonEnvCodeLocationOrigin,
+        RemoteJobOrigin,
+        RemoteRepositoryOrigin,
+    )
+    from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+
+    module = "harbor_assets.definitions"
+    target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
+    location = ManagedGrpcPythonEnvCodeLocationOrigin(loadable_target_origin=target, location_name="harbor_assets")
+    remote = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), job_name)
+    pointer = ModuleCodePointer(module, "defs", None)
+    code = JobPythonOrigin(
+        job_name, RepositoryPythonOrigin(sys.executable, pointer, entry_point=DEFAULT_DAGSTER_ENTRY_POINT)
+    )
+    return remote, code
+
+
+def _runs_of(instance: "dg.DagsterInstance", run_id: str) -> Sequence["dg.DagsterRun"]:
+    """By tag, not by a recorded id: the last worker may have died between creating a run and recording it."""
+    import dagster as dg
+
+    from harbor_assets.assets.runs import RUN_TAG
+
+    return instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}, job_name="evaluate"))
+
+
+def _report_lost(instance: "dg.DagsterInstance", run_id: str) -> None:
+    for run in _runs_of(instance, run_id):
+        if not run.is_finished:
+            instance.report_run_failed(run, "The worker was lost; the evaluation goes on as its next execution.")
+
+
+def _report_settled(instance: "dg.DagsterInstance", services: Services, run_id: str, settled: Settled) -> None:
+    import dagster as dg
+
+    from harbor_assets.assets.runs import bundle_metadata
+    from harbor_assets.partitions import RUNS
+
+    for run in _runs_of(instance, run_id)[:1]:
+        instance.add_run_tags(
+            run.run_id, {"harbor/phase": str(settled.phase), "harbor/result_state": str(settled.state)}
+        )
+    with locks.lock(services.settings.locks, "partitions"):
+        instance.add_dynamic_partitions(str(RUNS.name), [run_id])
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization("merged_bundle", partition=run_id, metadata=bundle_metadata(settled.metadata))
+    )
+
+
+class _Publications(threading.Thread):
+    """Reports the run's task revisions and taskset to Dagster, where they are not known yet.
+
+    Beside the trials, since each event costs 16 ms and no command may pay for importing Dagster. Stopped midway it
+    loses nothing: the next run of the same tasks reports what is missing.
+    """
+
+    def __init__(self, instance: "dg.DagsterInstance", services: Services, plan: RunPlan) -> None:
+        super().__init__(name="publications", daemon=True)
+        self._instance, self._services, self._plan = instance, services, plan
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Let it finish what it is at, for at most some seconds."""
+        self._stopping.set()
+        self.join(timeout=10)
+
+    def run(self) -> None:
+        """The thread's work."""
+        try:
+            self._report()
+        except Exception:
+            log.exception("publications were not reported to Dagster; the next run of these tasks reports them")
+
+    def _report(self) -> None:
+        import dagster as dg
+
+        from harbor_assets.domain.names import Ref
+        from harbor_assets.partitions import TASKS, TASKSETS
+
+        plan = self._plan
+        known = set(self._instance.get_dynamic_partitions(str(TASKS.name)))
+        for task in plan.tasks:
+            ref = Ref.parse(task.ref, workspace=plan.workspace)
+            if ref.partition_key in known:
+                continue
+            if self._stopping.is_set():
+                return
+            files = self._services.engine.task_files(task)
+            event = dg.AssetMaterialization(
+                "harbor_task",
+                partition=ref.partition_key,
+                tags={"dagster/data_version": str(ref.fragment)},
+                metadata={
+                    "ref": task.ref,
+                    "native_task_id": task.native_task_id,
+                    "files_hash": task.files_hash,
+                    "files": len(files),
+                    "bytes": sum(size for _, size in files),
+                    "file_list": dg.MetadataValue.json([{"path": path, "size": size} for path, size in files[:200]]),
+                },
+            )
+            self._store(str(TASKS.name), ref.partition_key, event)
+        ref = Ref.parse(plan.taskset_ref, workspace=plan.workspace)
+        if ref.partition_key not in self._instance.get_dynamic_partitions(str(TASKSETS.name)):
+            event = dg.AssetMaterialization(
+                "taskset",
+                partition=ref.partition_key,
+                tags={"dagster/data_version": str(ref.fragment)},
+                metadata={"ref": plan.taskset_ref, "tasks": len(plan.tasks)},
+            )
+            self._store(str(TASKSETS.name), ref.partition_key, event)
+
+    def _store(self, partitions: str, key: str, event: "dg.AssetMaterialization") -> None:
+        """The event first: a key without one would never be reported again."""
+        self._instance.report_runless_asset_event(event)
+        with locks.lock(self._services.settings.locks, "partitions"):
+            self._instance.add_dynamic_partitions(partitions, [key])
+
+
+def die(execution: int, moment: str) -> None:
+    """Kill ourselves at that moment of the first execution, if a test asks for it."""
+    if execution == 1 and os.environ.get(FAULT_VARIABLE) == moment:
+        os.kill(os.getpid(), 9)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
