@@ -1,0 +1,260 @@
+"""Named records with immutable revisions: the rules tasks and tasksets share (compare with latest, cut, tag, look up).
+
+Source of the rules: the API's documented revisions. Publishing compares with the revision `latest` names and with no
+other; ordinals count from 1 and are never reused; a digest means the newest revision that has it.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, and_, func, insert, select, update
+
+from harbor_assets.catalog.schema import RecordTables
+from harbor_assets.domain.errors import NotFound, Problem, Refused
+from harbor_assets.domain.names import is_digest, name_problem, nearest, tag_problem
+
+LATEST = "latest"
+PAGE_MAX = 1000  # the API's limit of page_size
+CHUNK = 500  # names in one query; with a digest for each that is 1,000 variables, SQLite takes 32,766
+_NAMES_COMPARED = 10_000  # for "did you mean": comparing more takes longer than the answer is worth
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"  # no 0, O, I, l
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One revision of a record as it lies in the database. `tags` holds every tag of the record, `latest` too."""
+
+    id: str
+    workspace: str
+    name: str
+    ordinal: int
+    digest: str
+    body: str
+    tags: dict[str, int]
+    created_at: datetime
+    updated_at: datetime
+    revision_created_at: datetime
+
+    @property
+    def tags_here(self) -> dict[str, int]:
+        """The tags that point at this revision: what the API answers to a write."""
+        return {tag: ordinal for tag, ordinal in self.tags.items() if ordinal == self.ordinal}
+
+    def __str__(self) -> str:
+        return f"{self.workspace}/{self.name} revision {self.ordinal}"
+
+
+def chunks[T](items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), CHUNK):
+        yield items[start : start + CHUNK]
+
+
+def check_page(page: int, page_size: int) -> None:
+    """Raises `Refused` for a page that no list has."""
+    if page < 1:
+        raise Refused(f"page {page} does not exist; pages count from 1")
+    if not 1 <= page_size <= PAGE_MAX:
+        raise Refused(f"page_size {page_size} is not allowed; it goes from 1 to {PAGE_MAX}")
+
+
+def check_names(noun: str, workspace: str, name: str, tags: Iterable[str]) -> None:
+    """Raises `Refused` with everything wrong with what a record is to be called."""
+    problems = [
+        Problem(f"{what} {text[:80]!r}", problem)
+        for what, text, rule in (
+            ("workspace", workspace, name_problem),
+            (noun, name, name_problem),
+            *(("tag", tag, tag_problem) for tag in tags),
+        )
+        if (problem := rule(text))
+    ]
+    if problems:
+        raise Refused(f"The {noun} cannot be stored:", problems)
+
+
+def publish(
+    connection: Connection,
+    tables: RecordTables,
+    workspace: str,
+    name: str,
+    *,
+    digest: str,
+    body: str,
+    tags: Sequence[str],
+) -> tuple[Stored, bool]:
+    """Store a record's content; True if a revision was cut. The given tags point at `latest` afterwards."""
+    records, revisions = tables.records, tables.revisions
+    now = datetime.now(UTC)
+    row = connection.execute(
+        select(records.c.id, records.c.latest, revisions.c.digest)
+        .join(revisions, and_(revisions.c.record_id == records.c.id, revisions.c.ordinal == records.c.latest))
+        .where(records.c.workspace == workspace, records.c.name == name)
+        .with_for_update(of=records)
+    ).first()
+    if row is None:
+        record_id, ordinal = new_id(tables.noun), 1
+        connection.execute(
+            insert(records).values(
+                id=record_id, workspace=workspace, name=name, latest=1, created_at=now, updated_at=now
+            )
+        )
+    else:
+        record_id, ordinal = row.id, row.latest if row.digest == digest else row.latest + 1
+    cut = row is None or row.latest != ordinal
+    if cut:
+        connection.execute(
+            insert(revisions).values(record_id=record_id, ordinal=ordinal, digest=digest, created_at=now, body=body)
+        )
+    tagged = _tag(connection, tables, record_id, ordinal, tags)
+    if row is not None and (cut or tagged):
+        connection.execute(update(records).where(records.c.id == record_id).values(latest=ordinal, updated_at=now))
+    (stored,) = fetch(connection, tables, _with_revision(tables).where(records.c.id == record_id))
+    return stored, cut
+
+
+def _tag(connection: Connection, tables: RecordTables, record_id: str, ordinal: int, wanted: Sequence[str]) -> bool:
+    """Point the tags at the revision; True if one moved. `latest` in a body is tolerated: it points there anyhow."""
+    moved = False
+    for tag in sorted(set(wanted) - {LATEST}):
+        here = (tables.tags.c.record_id == record_id, tables.tags.c.tag == tag)
+        old = connection.scalar(select(tables.tags.c.ordinal).where(*here))
+        if old is None:
+            connection.execute(insert(tables.tags).values(record_id=record_id, tag=tag, ordinal=ordinal))
+        elif old != ordinal:
+            connection.execute(update(tables.tags).where(*here).values(ordinal=ordinal))
+        moved = moved or old != ordinal
+    return moved
+
+
+def find(connection: Connection, tables: RecordTables, workspace: str, name: str, revision: str | None) -> Stored:
+    """The current revision, or the one of a digest or tag. Raises `NotFound`."""
+    records, revisions = tables.records, tables.revisions
+    this = (records.c.workspace == workspace, records.c.name == name)
+    found = fetch(connection, tables, _with_revision(tables).where(*this))
+    if not found:
+        raise not_found(connection, tables, workspace, name)
+    (current,) = found
+    if revision is None or revision == LATEST:
+        return current
+    if is_digest(revision):
+        newest = select(func.max(revisions.c.ordinal)).where(
+            revisions.c.record_id == current.id, revisions.c.digest == revision
+        )
+        ordinal = connection.scalar(newest)
+    else:
+        ordinal = current.tags.get(revision)
+    if ordinal is None:
+        known = ", ".join(sorted(current.tags))
+        kind = "with digest" if is_digest(revision) else "tagged"
+        raise NotFound(f"'{workspace}/{name}' has no revision {kind} '{revision[:80]}' (known tags: {known})")
+    if ordinal == current.ordinal:
+        return current
+    (stored,) = fetch(
+        connection, tables, _with_revision(tables, latest=False).where(*this, revisions.c.ordinal == ordinal)
+    )
+    return stored
+
+
+def find_current(connection: Connection, tables: RecordTables, workspace: str, names: Sequence[str]) -> list[Stored]:
+    """The current revisions of those names that exist, in no particular order."""
+    records = tables.records
+    return [
+        stored
+        for chunk in chunks(list(dict.fromkeys(names)))
+        for stored in fetch(
+            connection,
+            tables,
+            _with_revision(tables).where(records.c.workspace == workspace, records.c.name.in_(chunk)),
+        )
+    ]
+
+
+def find_pinned(connection: Connection, tables: RecordTables, pins: Sequence[tuple[str, str, str]]) -> list[Stored]:
+    """The newest revisions that have those (workspace, name, digest), where there is one."""
+    records, revisions = tables.records, tables.revisions
+    wanted = set(pins)
+    newest: dict[tuple[str, str, str], Stored] = {}
+    for workspace in sorted({workspace for workspace, _, _ in pins}):
+        mine = [pin for pin in pins if pin[0] == workspace]
+        for chunk in chunks(mine):
+            query = _with_revision(tables, latest=False).where(
+                records.c.workspace == workspace,
+                records.c.name.in_({name for _, name, _ in chunk}),
+                revisions.c.digest.in_({digest for _, _, digest in chunk}),
+            )
+            for stored in fetch(connection, tables, query.order_by(revisions.c.ordinal)):
+                newest[stored.workspace, stored.name, stored.digest] = stored
+    return [stored for pin, stored in newest.items() if pin in wanted]
+
+
+def list_page(
+    connection: Connection, tables: RecordTables, workspace: str, page: int, page_size: int
+) -> tuple[list[Stored], int]:
+    """One page of a workspace's records, oldest first, and how many there are in all."""
+    check_page(page, page_size)
+    records = tables.records
+    here = records.c.workspace == workspace
+    total = connection.scalar(select(func.count()).select_from(records).where(here)) or 0
+    query = _with_revision(tables).where(here).order_by(records.c.created_at, records.c.name)
+    return fetch(connection, tables, query.limit(page_size).offset((page - 1) * page_size)), total
+
+
+def not_found(connection: Connection, tables: RecordTables, workspace: str, name: str) -> NotFound:
+    """The error for a name that is not there, with the nearest names that are."""
+    names = select(tables.records.c.name).where(tables.records.c.workspace == workspace).limit(_NAMES_COMPARED)
+    close = nearest(name, connection.scalars(names))
+    hint = f"; did you mean {', '.join(close)}?" if close else ""
+    return NotFound(f"{tables.noun.capitalize()} not found: {workspace}/{name[:80]}{hint}")
+
+
+def new_id(noun: str) -> str:
+    """`<noun>-<base58>`: 128 random bits, without the letters that people misread."""
+    number, text = secrets.randbits(128), ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = _BASE58[digit] + text
+    return f"{noun}-{text or _BASE58[0]}"
+
+
+def _with_revision(tables: RecordTables, *, latest: bool = True) -> Select[*tuple[Any, ...]]:
+    records, revisions = tables.records, tables.revisions
+    on = revisions.c.record_id == records.c.id
+    return select(
+        records.c.id,
+        records.c.workspace,
+        records.c.name,
+        records.c.latest,
+        records.c.created_at,
+        records.c.updated_at,
+        revisions.c.ordinal,
+        revisions.c.digest,
+        revisions.c.created_at.label("revision_created_at"),
+        revisions.c.body,
+    ).join(revisions, and_(on, revisions.c.ordinal == records.c.latest) if latest else on)
+
+
+def fetch(connection: Connection, tables: RecordTables, query: Select[*tuple[Any, ...]]) -> list[Stored]:
+    """The rows of `query` (made by `_with_revision`) with their tags."""
+    rows: Sequence[Row[Any]] = connection.execute(query).all()
+    tags: dict[str, dict[str, int]] = {row.id: {LATEST: row.latest} for row in rows}
+    for chunk in chunks(list(tags)):
+        for found in connection.execute(select(tables.tags).where(tables.tags.c.record_id.in_(chunk))):
+            tags[found.record_id][found.tag] = found.ordinal
+    return [
+        Stored(
+            id=row.id,
+            workspace=row.workspace,
+            name=row.name,
+            ordinal=row.ordinal,
+            digest=row.digest,
+            body=row.body,
+            tags=tags[row.id],
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            revision_created_at=row.revision_created_at,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,344 @@
+"""The run side of the catalog (`RunCatalog`). Every method is one transaction; a terminal run never changes."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, Row, Select, func, insert, literal, select, update
+
+from harbor_assets.catalog.database import Database
+from harbor_assets.catalog.records import check_page, chunks
+from harbor_assets.catalog.schema import IDEMPOTENCY, OUTCOMES, PLANS, RUNS, TRIES
+from harbor_assets.domain.errors import Broken, Conflict, IdempotencyConflict, NotFound, Refused
+from harbor_assets.domain.names import nearest
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.plans import RunPlan
+from harbor_assets.domain.runs import Run
+from harbor_assets.engine.ports import Page
+
+ACTIVE = tuple(phase.value for phase in RunPhase if not phase.terminal)
+_KEY_MAX = 255  # characters of an idempotency key or an owner; the columns' width
+_IDS_COMPARED = 1000  # for "did you mean": the newest ones
+_PLANS_KEPT = 8  # parsed plans: a worker asks for its one run three times a second, and a plan never changes
+
+
+class SqlRuns:
+    """Runs, outcomes and tries in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_run(self, plan: RunPlan, *, request_digest: str, idempotency_key: str | None = None) -> tuple[Run, bool]:
+        """See `RunCatalog`. Raises `Conflict` if the run id was given before: an id is never used again."""
+        for what, text in (("owner", plan.owner), ("idempotency key", idempotency_key or "")):
+            if len(text) > _KEY_MAX:
+                raise Refused(f"the {what} has {len(text)} characters, at most {_KEY_MAX} are allowed")
+        text = plan.model_dump_json()
+
+        def work(connection: Connection) -> tuple[Run, bool]:
+            if idempotency_key is not None:
+                before = connection.execute(
+                    select(IDEMPOTENCY.c.run_id, IDEMPOTENCY.c.request_digest).where(
+                        IDEMPOTENCY.c.workspace == plan.workspace,
+                        IDEMPOTENCY.c.owner == plan.owner,
+                        IDEMPOTENCY.c.key == idempotency_key,
+                    )
+                ).first()
+                if before is not None:
+                    if before.request_digest != request_digest:
+                        raise IdempotencyConflict(
+                            f"The idempotency key {idempotency_key!r} was used for run {before.run_id} with another "
+                            "request; choose another key, or repeat the same request."
+                        )
+                    return _load(connection, before.run_id), False
+            if connection.scalar(select(RUNS.c.id).where(RUNS.c.id == plan.run_id)) is not None:
+                raise Conflict(f"The run id {plan.run_id} was given before; an id is never used again.")
+            connection.execute(
+                insert(RUNS).values(
+                    id=plan.run_id,
+                    workspace=plan.workspace,
+                    owner=plan.owner,
+                    request_digest=request_digest,
+                    phase=RunPhase.ACCEPTED.value,
+                    result_state=ResultState.PENDING.value,
+                    created_at=plan.created_at,
+                )
+            )
+            connection.execute(insert(PLANS).values(run_id=plan.run_id, plan=text))
+            if idempotency_key is not None:
+                connection.execute(
+                    insert(IDEMPOTENCY).values(
+                        workspace=plan.workspace,
+                        owner=plan.owner,
+                        key=idempotency_key,
+                        request_digest=request_digest,
+                        run_id=plan.run_id,
+                    )
+                )
+            return _load(connection, plan.run_id), True
+
+        return self._database.write(work)
+
+    def get_run(self, run_id: str) -> Run:
+        """See `RunCatalog`. An unreadable plan is `Broken` with a text that begins `plan_unreadable:`."""
+        with self._database.read() as connection:
+            return _load(connection, run_id)
+
+    def list_runs(
+        self,
+        workspace: str | None = None,
+        *,
+        active: bool = False,
+        owner: str | None = None,
+        page: int = 1,
+        page_size: int = 100,
+    ) -> Page[Run]:
+        """See `RunCatalog`. Runs whose plan cannot be read are named in the page's `unreadable`."""
+        check_page(page, page_size)
+        conditions = [
+            *([RUNS.c.workspace == workspace] if workspace is not None else []),
+            *([RUNS.c.owner == owner] if owner is not None else []),
+            *([RUNS.c.phase.in_(ACTIVE)] if active else []),
+        ]
+        query = _with_plan().where(*conditions).order_by(RUNS.c.created_at.desc(), RUNS.c.id)
+        with self._database.read() as connection:
+            total = connection.scalar(select(func.count()).select_from(RUNS).where(*conditions)) or 0
+            rows = connection.execute(query.limit(page_size).offset((page - 1) * page_size)).all()
+        runs: list[Run] = []
+        unreadable: list[str] = []
+        for row in rows:
+            try:
+                runs.append(_run(row))
+            except Broken:
+                unreadable.append(row.id)
+        return Page(runs, page, page_size, total, unreadable)
+
+    def begin_execution(self, run_id: str) -> Run:
+        """See `RunCatalog`."""
+
+        def work(connection: Connection) -> Run:
+            row = _lock(connection, run_id)
+            here = select(func.count()).select_from(OUTCOMES).where(OUTCOMES.c.run_id == run_id)
+            outcomes = connection.scalar(here) or 0
+            lost = 0 if outcomes > row.outcomes_before else row.lost_workers + (1 if row.held else 0)
+            return _change(
+                connection,
+                run_id,
+                executions=row.executions + 1,
+                lost_workers=lost,
+                held=True,
+                outcomes_before=outcomes,
+            )
+
+        return self._database.write(work)
+
+    def release(self, run_id: str) -> None:
+        """See `RunCatalog`."""
+
+        def work(connection: Connection) -> None:
+            _lock(connection, run_id)
+            _update(connection, run_id, held=False)
+
+        self._database.write(work)
+
+    def mark_started(self, run_id: str, at: datetime) -> Run:
+        """See `RunCatalog`."""
+        return self._database.write(
+            lambda connection: _change(
+                connection,
+                run_id,
+                phase=RunPhase.RUNNING.value,
+                started_at=func.coalesce(RUNS.c.started_at, _time(at)),
+            )
+        )
+
+    def request_cancel(self, run_id: str, at: datetime) -> Run:
+        """See `RunCatalog`."""
+        return self._database.write(
+            lambda connection: _change(
+                connection, run_id, cancel_requested_at=func.coalesce(RUNS.c.cancel_requested_at, _time(at))
+            )
+        )
+
+    def finish(
+        self, run_id: str, phase: RunPhase, state: ResultState, *, at: datetime, error: str | None = None
+    ) -> Run:
+        """See `RunCatalog`. The change is kept even where the plan cannot be read (`Broken` is raised after it)."""
+        if not phase.terminal or state is ResultState.PENDING:
+            raise ValueError(f"a run does not end as {phase} with result state {state}")
+
+        def work(connection: Connection) -> None:
+            _lock(connection, run_id)
+            _update(
+                connection,
+                run_id,
+                phase=phase.value,
+                result_state=state.value,
+                ended_at=at,
+                error=error,
+                held=False,
+            )
+
+        self._database.write(work)
+        return self.get_run(run_id)
+
+    def add_outcome(self, outcome: TrialOutcome) -> bool:
+        """See `RunCatalog`. False also for a terminal run, whose account is closed."""
+        text = outcome.model_dump_json()
+
+        def work(connection: Connection) -> bool:
+            run = _lock(connection, outcome.run_id)
+            there = select(OUTCOMES.c.k).where(
+                OUTCOMES.c.run_id == outcome.run_id, OUTCOMES.c.task_index == outcome.index, OUTCOMES.c.k == outcome.k
+            )
+            if run.phase not in ACTIVE or connection.scalar(there) is not None:
+                return False
+            connection.execute(
+                insert(OUTCOMES).values(
+                    run_id=outcome.run_id,
+                    task_index=outcome.index,
+                    k=outcome.k,
+                    outcome=outcome.outcome.value,
+                    reward=outcome.reward,
+                    body=text,
+                )
+            )
+            return True
+
+        return self._database.write(work)
+
+    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
+        """See `RunCatalog`. Raises `NotFound`, `Broken` for a row that cannot be read."""
+        query = select(OUTCOMES).where(OUTCOMES.c.run_id == run_id).order_by(OUTCOMES.c.task_index, OUTCOMES.c.k)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+            if not rows:
+                _see(connection, run_id)
+        return [_outcome(row) for row in rows]
+
+    def count_outcomes(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """See `RunCatalog`. Every id asked for is there, without rows as an empty mapping."""
+        counts: dict[str, dict[str, int]] = {run_id: {} for run_id in run_ids}
+        with self._database.read() as connection:
+            for chunk in chunks(list(counts)):
+                rows = connection.execute(
+                    select(OUTCOMES.c.run_id, OUTCOMES.c.outcome, func.count().label("rows"))
+                    .where(OUTCOMES.c.run_id.in_(chunk))
+                    .group_by(OUTCOMES.c.run_id, OUTCOMES.c.outcome)
+                )
+                for row in rows:
+                    counts[row.run_id][row.outcome] = row.rows
+        return counts
+
+    def add_try(self, run_id: str, index: int, k: int, start: datetime, leftovers: str) -> None:
+        """See `RunCatalog`. Idempotent. Raises `Refused` for a terminal run: nothing begins in it any more."""
+
+        def work(connection: Connection) -> None:
+            run = _lock(connection, run_id)
+            if run.phase not in ACTIVE:
+                raise Refused(f"Run {run_id} is {run.phase}; no trial can begin in it.")
+            this = {"run_id": run_id, "task_index": index, "k": k, "start": start}
+            same = select(TRIES.c.k).where(*(TRIES.c[name] == value for name, value in this.items()))
+            if connection.scalar(same) is None:
+                connection.execute(insert(TRIES).values(**this, leftovers=leftovers))
+
+        self._database.write(work)
+
+    def tries(self, run_id: str) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
+        """See `RunCatalog`."""
+        found: dict[tuple[int, int], list[tuple[datetime, str]]] = {}
+        with self._database.read() as connection:
+            rows = connection.execute(select(TRIES).where(TRIES.c.run_id == run_id).order_by(TRIES.c.start)).all()
+            if not rows:
+                _see(connection, run_id)
+        for row in rows:
+            found.setdefault((row.task_index, row.k), []).append((row.start, row.leftovers))
+        return found
+
+
+def _with_plan() -> Select[*tuple[Any, ...]]:
+    return select(RUNS, PLANS.c.plan).join(PLANS, PLANS.c.run_id == RUNS.c.id, isouter=True)
+
+
+def _load(connection: Connection, run_id: str) -> Run:
+    row = connection.execute(_with_plan().where(RUNS.c.id == run_id)).first()
+    if row is None:
+        raise _not_found(connection, run_id)
+    return _run(row)
+
+
+def _see(connection: Connection, run_id: str) -> None:
+    if connection.scalar(select(RUNS.c.id).where(RUNS.c.id == run_id)) is None:
+        raise _not_found(connection, run_id)
+
+
+def _lock(connection: Connection, run_id: str) -> Row[Any]:
+    """The run's row, kept from others until the transaction ends (SQLite: they wait for the whole database)."""
+    row = connection.execute(select(RUNS).where(RUNS.c.id == run_id).with_for_update()).first()
+    if row is None:
+        raise _not_found(connection, run_id)
+    return row
+
+
+def _update(connection: Connection, run_id: str, **values: Any) -> None:
+    """The one statement that changes a run: it finds no row once the run is terminal."""
+    connection.execute(update(RUNS).where(RUNS.c.id == run_id, RUNS.c.phase.in_(ACTIVE)).values(**values))
+
+
+def _change(connection: Connection, run_id: str, **values: Any) -> Run:
+    _update(connection, run_id, **values)
+    return _load(connection, run_id)
+
+
+def _not_found(connection: Connection, run_id: str) -> NotFound:
+    ids = connection.scalars(select(RUNS.c.id).order_by(RUNS.c.created_at.desc()).limit(_IDS_COMPARED)).all()
+    close = [known for known in ids if len(run_id) > len("run-") and known.startswith(run_id)][:3] or nearest(
+        run_id, ids
+    )
+    hint = f"; did you mean {', '.join(close)}?" if close else "; `harbor-assets runs list` shows all"
+    return NotFound(f"Run not found: {run_id[:80]}{hint}")
+
+
+def _run(row: Row[Any]) -> Run:
+    try:
+        plan = _read_plan(row.plan or "")
+        if plan.run_id != row.id:
+            raise Broken(f"plan_unreadable: run {row.id} has the plan of {plan.run_id}")
+        return Run(
+            plan=plan,
+            phase=row.phase,
+            result_state=row.result_state,
+            created_at=row.created_at,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            cancel_requested_at=row.cancel_requested_at,
+            executions=row.executions,
+            lost_workers=row.lost_workers,
+            error=row.error,
+        )
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "plan"
+        raise Broken(f"plan_unreadable: run {row.id}: {where}: {first['msg']}") from error
+
+
+@lru_cache(maxsize=_PLANS_KEPT)
+def _read_plan(text: str) -> RunPlan:
+    return RunPlan.model_validate_json(text)
+
+
+def _outcome(row: Row[Any]) -> TrialOutcome:
+    try:
+        return TrialOutcome.model_validate_json(row.body)
+    except ValidationError as error:
+        raise Broken(
+            f"outcome {row.task_index}/{row.k} of run {row.run_id} cannot be read: {error.errors()[0]['msg']}"
+        ) from error
+
+
+def _time(at: datetime) -> Any:
+    """A bound value of the time columns' type, for use inside an SQL function."""
+    return literal(at, RUNS.c.started_at.type)

@@ -1,0 +1,166 @@
+"""The tables. Records are JSON text as it was digested; columns beside it are what queries ask for."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+# Every version of the schema, oldest first: the names of the scripts in migrations/versions.
+REVISIONS = ("0001",)
+HEAD = REVISIONS[-1]
+
+METADATA = MetaData(
+    naming_convention={  # names of our own, so that a later migration can name what it drops on every database
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+# Alembic's own table, by its definition; apart from METADATA because Alembic expects to own it.
+VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+
+
+class Utc(TypeDecorator[datetime]):
+    """An aware timestamp, stored in UTC; SQLite keeps no offset, so it is put back on reading."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"the time {value.isoformat()} has no offset from UTC; nobody knows which moment it is")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTables:
+    """The three tables of one kind of versioned record. `noun` is the prefix of its ids and its word in messages."""
+
+    noun: str
+    records: Table  # one row per name; `latest` is the ordinal of the newest revision
+    revisions: Table  # immutable; ordinals count from 1
+    tags: Table  # every tag but `latest`, which is always records.latest
+
+
+def _record_tables(noun: str) -> RecordTables:
+    return RecordTables(
+        noun,
+        Table(
+            f"{noun}s",
+            METADATA,
+            Column("id", String(64), primary_key=True),
+            Column("workspace", String(255), nullable=False),
+            Column("name", String(255), nullable=False),
+            Column("latest", Integer, nullable=False),
+            Column("created_at", Utc, nullable=False),
+            Column("updated_at", Utc, nullable=False),
+            UniqueConstraint("workspace", "name"),
+        ),
+        Table(
+            f"{noun}_revisions",
+            METADATA,
+            Column("record_id", ForeignKey(f"{noun}s.id"), primary_key=True),
+            Column("ordinal", Integer, primary_key=True),
+            Column("digest", String(64), nullable=False),
+            Column("created_at", Utc, nullable=False),
+            Column("body", Text, nullable=False),
+            Index(None, "record_id", "digest"),
+        ),
+        Table(
+            f"{noun}_tags",
+            METADATA,
+            Column("record_id", ForeignKey(f"{noun}s.id"), primary_key=True),
+            Column("tag", String(255), primary_key=True),
+            Column("ordinal", Integer, nullable=False),
+        ),
+    )
+
+
+TASKS = _record_tables("task")
+TASKSETS = _record_tables("taskset")
+
+RUNS = Table(
+    "runs",
+    METADATA,
+    Column("id", String(64), primary_key=True),
+    Column("workspace", String(255), nullable=False),
+    Column("owner", String(255), nullable=False),
+    Column("request_digest", String(64), nullable=False),
+    Column("phase", String(32), nullable=False),
+    Column("result_state", String(32), nullable=False),
+    Column("created_at", Utc, nullable=False),
+    Column("started_at", Utc),
+    Column("ended_at", Utc),
+    Column("cancel_requested_at", Utc),
+    Column("executions", Integer, nullable=False, default=0),
+    Column("lost_workers", Integer, nullable=False, default=0),
+    Column("held", Boolean, nullable=False, default=False),  # a worker took it up and did not say that it stopped
+    Column("outcomes_before", Integer, nullable=False, default=0),  # number of outcomes when that worker took it up
+    Column("error", Text),
+    Index(None, "created_at"),
+    Index(None, "phase"),
+)
+
+# Apart from runs: a plan of 1,000 tasks is half a megabyte, and an update of a row writes all of it again.
+PLANS = Table(
+    "plans",
+    METADATA,
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("plan", Text, nullable=False),
+)
+
+OUTCOMES = Table(
+    "outcomes",
+    METADATA,
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("task_index", Integer, primary_key=True),
+    Column("k", Integer, primary_key=True),
+    Column("outcome", String(32), nullable=False),
+    Column("reward", Float),
+    Column("body", Text, nullable=False),
+)
+
+TRIES = Table(
+    "tries",
+    METADATA,
+    Column("run_id", ForeignKey("runs.id"), primary_key=True),
+    Column("task_index", Integer, primary_key=True),
+    Column("k", Integer, primary_key=True),
+    Column("start", Utc, primary_key=True),
+    Column("leftovers", Text, nullable=False),
+)
+
+IDEMPOTENCY = Table(
+    "idempotency",
+    METADATA,
+    Column("workspace", String(255), primary_key=True),
+    Column("owner", String(255), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("request_digest", String(64), nullable=False),
+    Column("run_id", ForeignKey("runs.id"), nullable=False),
+)

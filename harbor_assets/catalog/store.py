@@ -1,0 +1,29 @@
+"""The catalog: both ports on one database."""
+
+from types import TracebackType
+from typing import Self
+
+from harbor_assets.catalog.database import BUSY_SECONDS, Database
+from harbor_assets.catalog.runs import SqlRuns
+from harbor_assets.catalog.tasks import SqlTasks
+
+
+class Catalog(SqlTasks, SqlRuns):
+    """Tasks, tasksets, runs and outcomes in one database (`TaskCatalog` and `RunCatalog`). Shared between threads."""
+
+    @classmethod
+    def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> Self:
+        """See `harbor_assets.catalog.open_catalog`; `busy_seconds` is how long a write waits for another's."""
+        return cls(Database.at(url, busy_seconds=busy_seconds))
+
+    def close(self) -> None:
+        """Give the connections back. The next use opens new ones."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
