@@ -1,0 +1,28 @@
+"""What holds for every test: a home of its own, no telemetry, no network, and marks that skip with a reason."""
+
+import os
+import sys
+
+import pytest
+
+os.environ.setdefault("HARBOR_TELEMETRY", "0")
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    root = sys.platform == "linux" and os.geteuid() == 0
+    for item in items:
+        if item.get_closest_marker("req_root") and not root:
+            item.add_marker(pytest.mark.skip(reason="needs root on Linux: networks, limits and other users' files"))
+        if item.get_closest_marker("req_k8s") and not os.environ.get("KUBECONFIG"):
+            item.add_marker(pytest.mark.skip(reason="needs a Kubernetes cluster: KUBECONFIG is not set"))
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the home of whoever runs it."""
+    for name in [name for name in os.environ if name.startswith("HARBOR_ASSETS_") and "_TEST_" not in name]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HARBOR_ASSETS_HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)

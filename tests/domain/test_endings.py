@@ -1,0 +1,88 @@
+"""The rules that turn a trial's traces into its ending."""
+
+import pytest
+
+from harbor_assets.domain.endings import MESSAGE_MAX, TrialFacts, classify, cut, trial_error
+from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason, TrialError
+from harbor_assets.domain.rewards import judge
+
+GOOD, ZERO, NONE = judge(b"1.0", None), judge(b"0", None), judge(None, None)
+
+
+def err(kind: str, message: str = "said", traceback: str | None = None) -> TrialError:
+    return TrialError(type=kind, message=message, traceback=traceback)
+
+
+def graded(**changes: object) -> TrialFacts:
+    facts = {
+        "agent_setup_began": True,
+        "agent_began": True,
+        "verifier_began": True,
+        "verifier_finished": True,
+        "verdict": GOOD,
+    }
+    return TrialFacts(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (graded(), Reason.GRADED),
+        (graded(verdict=ZERO), Reason.GRADED),
+        (graded(error=err("AgentTimeoutError")), Reason.GRADED_AFTER_AGENT_TIMEOUT),
+        (graded(error=err("NonZeroAgentExitCodeError")), Reason.GRADED_AFTER_AGENT_ERROR),
+        (graded(error=err("NonZeroAgentExitCodeError"), memory_kills=1), Reason.GRADED_AFTER_MEMORY_LIMIT),
+        (graded(verdict=NONE), Reason.REWARD_MISSING),
+        (graded(verdict=judge(b"nan", None)), Reason.REWARD_NOT_FINITE),
+        (graded(verifier_finished=False, verdict=NONE, error=err("RuntimeError")), Reason.VERIFIER_ERROR),
+        (graded(verifier_finished=False, verdict=GOOD, error=err("VerifierTimeoutError")), Reason.VERIFIER_TIMEOUT),
+        (graded(verifier_timed_out=True, verdict=GOOD, error=err("AgentTimeoutError")), Reason.VERIFIER_TIMEOUT),
+        (TrialFacts(create_error=err("ValueError")), Reason.TASK_UNREADABLE),
+        (TrialFacts(error=err("LayerBuildError")), Reason.IMAGE_BUILD),
+        (TrialFacts(error=err("EnvironmentStartTimeoutError")), Reason.SANDBOX_START),
+        (TrialFacts(error=err("SandboxStartError")), Reason.SANDBOX_START),
+        (TrialFacts(error=err("AgentSetupTimeoutError"), agent_setup_began=True), Reason.AGENT_SETUP_TIMEOUT),
+        (TrialFacts(error=err("RuntimeError"), agent_setup_began=True), Reason.AGENT_SETUP_ERROR),
+        (TrialFacts(error=err("SandboxLost"), agent_setup_began=True), Reason.SANDBOX_LOST),
+        (TrialFacts(agent_setup_began=True, agent_began=True), Reason.UNCLASSIFIED),
+    ],
+)
+def test_each_rule(facts: TrialFacts, reason: Reason) -> None:
+    ending = classify(facts)
+    assert ending.reason is reason
+    assert (ending.reward is not None) == (OUTCOME_OF[reason] is Outcome.SCORED)
+
+
+def test_nothing_graded_after_a_lost_sandbox_counts() -> None:
+    ending = classify(graded(error=err("SandboxLost"), verdict=GOOD))
+    assert ending.reason is Reason.SANDBOX_LOST
+    assert ending.reward is None
+
+
+@pytest.mark.parametrize("kind", ["AddTestsDirError", "DownloadVerifierDirError"])
+def test_a_lost_sandbox_is_found_behind_harbors_own_error(kind: str) -> None:
+    facts = graded(verifier_finished=False, verdict=NONE, error=err(kind, traceback="...SandboxLost: gone\n..."))
+    assert classify(facts).reason is Reason.SANDBOX_LOST
+    assert classify(graded(verifier_finished=False, verdict=NONE, error=err(kind))).reason is Reason.VERIFIER_ERROR
+
+
+def test_a_full_disk_is_storage_wherever_it_shows() -> None:
+    full = err("OSError", "[Errno 28] No space left on device: 'x'")
+    for facts in (TrialFacts(error=full), TrialFacts(create_error=full), graded(error=full)):
+        assert classify(facts).reason is Reason.STORAGE
+
+
+def test_an_agents_error_stands_beside_the_reward() -> None:
+    ending = classify(graded(error=err("AgentTimeoutError", "after 5 s")))
+    assert (ending.reward, ending.message) == (1.0, "after 5 s")
+    assert ending.error is not None
+    assert ending.error.type == "AgentTimeoutError"
+
+
+def test_messages_are_cut_and_say_so() -> None:
+    assert cut("x" * MESSAGE_MAX) == "x" * MESSAGE_MAX
+    long = cut("x" * (MESSAGE_MAX + 7))
+    assert long is not None
+    assert long.endswith("… (7 more characters)")
+    assert trial_error("", "m").type == "UnknownException"
+    assert trial_error("A", "m", "head" + "t" * 9000).traceback == "t" * 8192
