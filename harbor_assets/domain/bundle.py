@@ -8,7 +8,7 @@
 `trials.jsonl`            one `Trial` a line
 `scores.jsonl`            one `Score` a line: (task, trial, metric)
 `outcomes.jsonl`          ours: one `TrialOutcome` a line (`domain/outcomes.py`)
-`outcomes.json`           ours: `OutcomeSummary` (`domain/account_figures.py`)
+`outcomes.json`           ours: `OutcomeSummary` (`domain/policies.py`)
 `trials.parquet`, ...     ours: the same rows as tables
 `report.html`             one self-contained page
 `evidence/harbor/...`     the trial folders

@@ -88,13 +88,14 @@ def pass_at_k(n: int, c: int, k: int) -> float | None:
     """The chance that at least one of k trials passes, drawn from n trials of which c passed; None if n < k.
 
     The unbiased estimator `1 - C(n-c, k) / C(n, k)` of Chen et al., "Evaluating Large Language Models Trained on Code",
-    2021, equation 1.
+    2021, equation 1, as one exactly rounded division.
     """
     if not 0 <= c <= n or k < 1:
         raise ValueError(f"no pass@{k} of {c} passes in {n} trials")
     if n < k:
         return None
-    return 1.0 if n - c < k else 1.0 - math.comb(n - c, k) / math.comb(n, k)
+    draws = math.comb(n, k)
+    return (draws - math.comb(n - c, k)) / draws
 
 
 def pass_estimates(tasks: Sequence[tuple[int, int]], k: int) -> list[float]:
