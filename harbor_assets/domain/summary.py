@@ -60,11 +60,11 @@ class Observation:
 
 
 def summarise(
-    tasks: Sequence[BundleTask], trials: Iterable[Trial], scores: Sequence[Score], *, extra: Sequence[Aggregate] = ()
+    tasks: Sequence[BundleTask], trials: Iterable[Trial], scores: Iterable[Score], *, extra: Sequence[Aggregate] = ()
 ) -> Summary:
-    """The summary of a bundle. `trials` is read once; `extra`: figures of a runner's own, named `runner.<runner>.*`."""
+    """The summary of a bundle. Rows are read once; `extra`: figures of a runner's own, named `runner.<runner>.*`."""
     by_id = {task.id: task for task in tasks}
-    observations = list(_observations(by_id, scores))
+    observations, score_count = _observe(by_id, scores)
     by_output: dict[Output, list[Observation]] = defaultdict(list)
     for seen in observations:
         by_output[seen.output].append(seen)
@@ -76,7 +76,7 @@ def summarise(
     return Summary(
         task_count=len(tasks),
         trial_count=count,
-        score_count=len(scores),
+        score_count=score_count,
         error_count=sum(map(len, errors.values())),
         scores=Aggregates(
             scores=[
@@ -95,9 +95,13 @@ def summarise(
     )
 
 
-def _observations(tasks: Mapping[str, BundleTask], scores: Iterable[Score]) -> Iterator[Observation]:
+def _observe(tasks: Mapping[str, BundleTask], scores: Iterable[Score]) -> tuple[list[Observation], int]:
+    """The observations in the order of the scores, and how many scores there were."""
+    found: list[Observation] = []
+    count = 0
     declared = {(task.id, metric.type): metric.outputs for task in tasks.values() for metric in task.metrics}
     for score in scores:
+        count += 1
         given = {output.name: output.value for output in score.outputs}
         dead = score.of_dead_trial
         for output in declared.get((score.task_id, score.metric_type), ()):
@@ -111,7 +115,8 @@ def _observations(tasks: Mapping[str, BundleTask], scores: Iterable[Score]) -> I
             value = given[output.name] if state == "observed" else None
             if output.value_schema in _ESCAPED and isinstance(value, str):
                 value = NON_FINITE.get(value, value)
-            yield Observation(score.task_id, score.trial_id, (score.metric_type, output.name), state, value)
+            found.append(Observation(score.task_id, score.trial_id, (score.metric_type, output.name), state, value))
+    return found, count
 
 
 def _numbers(observations: Iterable[Observation]) -> list[float]:

@@ -17,6 +17,7 @@ from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxChoice
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.domain.views import LogChunk
+from harbor_assets.engine.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,15 @@ class TableWriter(Protocol):
 
     def write(self, tables: BundleTables, folder: Path) -> None:
         """Make `trials.parquet` and `scores.parquet` in `folder`, also when there are no rows."""
+        ...
+
+
+class ReportWriter(Protocol):
+    """Draws a run's report."""
+
+    def render(self, report: Report) -> Iterator[bytes]:
+        """One self-contained HTML page in pieces, in UTF-8. Everything in the report that came from tasks or agents is
+        escaped, and links lead only to relative paths."""
         ...
 
 
