@@ -57,6 +57,7 @@ class Ending:
     reward: float | None = None
     rewards: dict[str, float] = field(default_factory=dict)
     reward_rejections: dict[str, str] = field(default_factory=dict)
+    reward_entry_rejections: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     error: TrialError | None = None
     measurements: Measurements = field(default_factory=Measurements)
@@ -92,6 +93,7 @@ def classify(facts: TrialFacts) -> Ending:
             measurements=facts.measurements,
             details=facts.details,
             reward_rejections=dict(facts.verdict.rejections) if facts.verdict else {},
+            reward_entry_rejections=facts.verdict.entry_rejections if facts.verdict else (),
         )
     assert facts.verdict is not None
     return Ending(
@@ -100,6 +102,7 @@ def classify(facts: TrialFacts) -> Ending:
         reward=facts.verdict.reward,
         rewards=dict(facts.verdict.rewards),
         reward_rejections=dict(facts.verdict.rejections),
+        reward_entry_rejections=facts.verdict.entry_rejections,
         flags=tuple(facts.verdict.flags),
         error=error,
         measurements=facts.measurements,

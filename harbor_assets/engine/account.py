@@ -33,6 +33,7 @@ def row(
         reward_key=plan.reward_key,
         rewards=ending.rewards,
         reward_rejections=ending.reward_rejections,
+        reward_entry_rejections=ending.reward_entry_rejections,
         flags=ending.flags,
         error=ending.error,
         trial_key=task.trial_key,

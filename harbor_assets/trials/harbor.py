@@ -18,7 +18,7 @@ from harbor_assets.domain.rewards import READ_MAX_BYTES, RewardVerdict, judge, j
 
 if TYPE_CHECKING:
     from harbor.models.trial.config import EnvironmentConfig, TrialConfig
-    from harbor.models.trial.result import TrialResult
+    from harbor.models.trial.result import TimingInfo, TrialResult
     from harbor.trial.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -105,26 +105,33 @@ def _facts(result: "TrialResult", folder: Path, reward_key: str, verifier_timeou
         else None
     )
     verifier = result.verifier
-    spent = (verifier.finished_at - verifier.started_at).total_seconds() if _complete(verifier) else 0.0
+    spent = _seconds(verifier) or 0.0
     details = _sandbox_facts(folder)
     stepped = result.step_results is not None
+    verdict = _verdict(result, folder, reward_key, stepped=stepped)
+    # Harbor records the first error only: an agent's hides the verifier's own. Its clock and its files still tell.
+    hidden = bool(first and verifier and verifier.started_at and first.occurred_at < verifier.started_at)
     return TrialFacts(
         error=error,
         agent_setup_began=result.agent_setup is not None,
         agent_began=result.agent_execution is not None or stepped,
         verifier_began=verifier is not None or stepped,
-        verifier_finished=result.verifier_result is not None or _refused_rewards(error),
-        # An agent's error hides the verifier's own in Harbor's record; its clock still tells.
+        verifier_finished=result.verifier_result is not None
+        or _refused_rewards(error)
+        or (hidden and verdict.reason is not None),
         verifier_timed_out=result.verifier_result is None and spent >= verifier_timeout - VERIFIER_SLACK_SECONDS > 0,
-        verdict=_verdict(result, folder, reward_key, stepped=stepped),
+        verdict=verdict,
         memory_kills=_memory_kills(details),
         measurements=_measurements(result),
         details=details,
     )
 
 
-def _complete(timing: Any) -> bool:
-    return timing is not None and timing.started_at is not None and timing.finished_at is not None
+def _seconds(timing: "TimingInfo | None") -> float | None:
+    """How long a phase took; None if it did not both begin and end."""
+    if timing is None or timing.started_at is None or timing.finished_at is None:
+        return None
+    return max(0.0, (timing.finished_at - timing.started_at).total_seconds())
 
 
 def _refused_rewards(error: TrialError | None) -> bool:
@@ -170,14 +177,12 @@ def _memory_kills(details: Mapping[str, Any]) -> int:
 
 def _measurements(result: "TrialResult") -> Measurements:
     prompt, cached, completion, cost = result.compute_token_cost_totals()
-    window = result.agent_execution
-    runtime = (window.finished_at - window.started_at).total_seconds() if _complete(window) else None
     return Measurements(
         prompt_tokens=prompt,
         completion_tokens=completion,
         cache_read_tokens=cached,
         cost_usd=cost,
-        runtime_sec=max(0.0, runtime) if runtime is not None else None,
+        runtime_sec=_seconds(result.agent_execution),
     )
 
 

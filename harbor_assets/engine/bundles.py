@@ -1,0 +1,139 @@
+"""Merging: from a run's rows and evidence to its bundle in the artifact store."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harbor_assets.domain import bundle
+from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.phases import RunPhase
+from harbor_assets.domain.runs import Run
+from harbor_assets.engine.account import evidence_path
+from harbor_assets.engine.evaluations import bundle_key
+from harbor_assets.engine.evidence import TRAJECTORY, TRAJECTORY_MAX_BYTES
+from harbor_assets.engine.merge import BundleContent, Files, merge
+from harbor_assets.engine.ports import Artifacts, ReportWriter, TableWriter, TaskCatalog
+
+EVIDENCE = "evidence"
+
+
+class BundleMaker:
+    """Writes a run's bundle: the same rows and evidence give the same bytes, so writing it again changes nothing.
+
+    `scratch` is a folder in which files are made before they are stored one by one; `run.json` comes last.
+    """
+
+    def __init__(
+        self, *, tasks: TaskCatalog, artifacts: Artifacts, tables: TableWriter, report: ReportWriter, scratch: Path
+    ) -> None:
+        self._tasks, self._artifacts, self._tables, self._report = tasks, artifacts, tables, report
+        self._scratch = scratch
+
+    def make(self, run: Run, rows: Sequence[TrialOutcome], *, phase: RunPhase, ended_at: datetime) -> dict[str, Any]:
+        """Write the bundle; returns what a person wants to see beside it. `rows`: one per planned trial.
+
+        Raises `Broken` if rows and plan do not fit, `StorageFull`.
+        """
+        key = bundle_key(run.id)
+        evidence = self._evidence(run, rows, key)
+        content = merge(
+            run.plan,
+            rows,
+            evidence=evidence,
+            instructions=self._instructions(run),
+            phase=phase,
+            started_at=run.started_at,
+            finished_at=ended_at,
+            output_dir=self._artifacts.url(key),
+            trajectories=_Trajectories(self._artifacts, key, rows, evidence),
+        )
+        folder = self._scratch / run.id / "bundle"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            names = list(self._write(content, folder))
+            for name in names:
+                self._artifacts.put_file(f"{key}/{name}", folder / name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return _told(content, self._artifacts.url(f"{key}/{bundle.REPORT}"))
+
+    def _write(self, content: BundleContent, folder: Path) -> Iterator[str]:
+        """Make every file in `folder`; yields the names in the order of storing."""
+        self._tables.write(content.tables, folder)
+        yield from (bundle.TRIALS_TABLE, bundle.SCORES_TABLE)
+        _pour(self._report.render(content.report), folder / bundle.REPORT)
+        yield bundle.REPORT
+        for name, pieces in content.files():
+            _pour(pieces, folder / name)
+            yield name
+
+    def _evidence(self, run: Run, rows: Sequence[TrialOutcome], key: str) -> Mapping[str, Files]:
+        """trial id -> (path in its folder, bytes); one listing of the store for the whole run."""
+        owner = {row.evidence: row.trial_id for row in rows if row.evidence}
+        found: dict[str, list[tuple[str, int]]] = {row.trial_id: [] for row in rows}
+        depth = evidence_path(run.id, run.plan.tasks[0], 1).count("/") + 1
+        for path, size in self._artifacts.list(f"{key}/{EVIDENCE}"):
+            parts = f"{EVIDENCE}/{path}".split("/")
+            trial = owner.get("/".join(parts[:depth]))
+            if trial is not None:
+                found[trial].append(("/".join(parts[depth:]), size))
+        return found
+
+    def _instructions(self, run: Run) -> dict[int, str]:
+        """task index -> instruction; a task deleted since is left out, the archive in the store still has it."""
+        try:
+            tasks = self._tasks.get_pinned_tasks([task.ref for task in run.plan.tasks])
+        except HarborAssetsError:
+            return {}
+        return {planned.index: task.spec.instruction or "" for planned, task in zip(run.plan.tasks, tasks, strict=True)}
+
+
+class _Trajectories(Mapping[str, bytes]):
+    """trial id -> `agent/trajectory.json`, read as it is asked for: all of them at once may not fit in memory."""
+
+    def __init__(
+        self, artifacts: Artifacts, key: str, rows: Sequence[TrialOutcome], evidence: Mapping[str, Files]
+    ) -> None:
+        self._artifacts, self._key = artifacts, key
+        self._folders = {
+            row.trial_id: row.evidence
+            for row in rows
+            if row.evidence
+            and any(path == TRAJECTORY and size <= TRAJECTORY_MAX_BYTES for path, size in evidence[row.trial_id])
+        }
+
+    def __getitem__(self, trial: str) -> bytes:
+        with self._artifacts.open(f"{self._key}/{self._folders[trial]}/{TRAJECTORY}") as file:
+            return file.read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._folders)
+
+    def __len__(self) -> int:
+        return len(self._folders)
+
+
+def _pour(pieces: Iterable[bytes], path: Path) -> None:
+    with path.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def _told(content: BundleContent, report: str) -> dict[str, Any]:
+    """The figures that a bundle's materialisation shows."""
+    outcomes = content.outcomes
+    scored = outcomes.policies.scored_only
+    return {
+        "report": report,
+        "mean": scored.mean,
+        "mean_missing_as_zero": outcomes.policies.missing_as_zero.mean,
+        "trials_planned": outcomes.planned,
+        "trials_scored": scored.coverage.trials,
+        "tasks": scored.coverage.of_tasks,
+        "tasks_scored": scored.coverage.tasks,
+        **{f"outcome_{name}": n for name, n in outcomes.counts.items() if n},
+    }
