@@ -16,3 +16,8 @@ def quoted(text: str, limit: int = QUOTE_MAX) -> str:
     if len(text) <= limit and len(shown) <= limit:
         return f"'{shown}'"
     return f"'{shown[:limit]}…' (cut, {len(text)} characters)"
+
+
+def whole(text: str) -> str:
+    """`text` with every unpaired surrogate, as names that are not UTF-8 leave them, replaced by `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
