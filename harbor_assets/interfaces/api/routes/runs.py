@@ -1,0 +1,127 @@
+"""Evaluation runs: submit, look, cancel, fetch the bundle and the logs."""
+
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Annotated, BinaryIO, Final
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from harbor_assets.domain.errors import NotFound
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
+from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
+
+CHUNK: Final = 1024 * 1024  # bytes read at a time; a file below it is answered whole
+KEY_MAX: Final = 255
+
+# Only what this project writes itself is named for what it is. Trial folders hold the work of agents: a browser must
+# neither show nor run it under this service's origin.
+_OWN_TYPES = {".json": "application/json", ".jsonl": "application/x-ndjson", ".html": "text/html; charset=utf-8"}
+_OWN = {"X-Content-Type-Options": "nosniff"}
+_UNTRUSTED = {**_OWN, "Content-Security-Policy": "sandbox; default-src 'none'"}
+
+
+class _Streamed(StreamingResponse):
+    """A file in pieces; it is closed however the answer ends, also if nobody reads it."""
+
+    def __init__(self, first: bytes, file: BinaryIO, opened: ExitStack, *, media_type: str, headers: dict[str, str]):
+        super().__init__(chain([first], iter(partial(file.read, CHUNK), b"")), media_type=media_type, headers=headers)
+        self._opened = opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+def runs_router(evaluations: Evaluations) -> APIRouter:
+    """`/agent-evaluate/runs`."""
+    router = APIRouter(prefix="/agent-evaluate/runs", tags=["runs"])
+
+    @router.post("", response_model=Submitted, status_code=201, responses={200: {"description": "Submitted before"}})
+    def submit(
+        workspace: Name,
+        body: RunRequest,
+        idempotency_key: Annotated[str | None, Header(max_length=KEY_MAX, min_length=1)] = None,
+    ) -> Response:
+        """Accept a run: 201. 200 with the run that exists if the idempotency key named it before."""
+        submitted = evaluations.submit(workspace, body, idempotency_key=idempotency_key)
+        return model(submitted, 201 if submitted.created else 200)
+
+    @router.get("", response_model=Listed[RunSummary])
+    def list_runs(
+        workspace: Name, active: bool = False, mine: bool = False, page: PageNumber = 1, page_size: PageSize = 100
+    ) -> Response:
+        """Runs, newest first; `active`: those that have not ended; `mine`: those of the caller."""
+        found = evaluations.list_runs(workspace, active=active, mine=mine, page=page, page_size=page_size)
+        return listed(found, dumped(found.items))
+
+    @router.get("/{run_id}", response_model=RunStatus)
+    def get_run(
+        workspace: Name,
+        run_id: Name,
+        tasks: Annotated[bool, Query(description="False leaves the tasks out of the answer.")] = True,
+    ) -> Response:
+        """The run, and every task of it."""
+        if tasks:
+            return model(evaluations.status(workspace, run_id))
+        return JSONResponse({"run": evaluations.get(workspace, run_id).model_dump(mode="json")})
+
+    @router.get("/{run_id}/tasks", response_model=Listed[TaskView])
+    def list_tasks(
+        workspace: Name,
+        run_id: Name,
+        phase: TaskPhase | None = None,
+        page: PageNumber = 1,
+        page_size: PageSize = 100,
+    ) -> Response:
+        """The run's tasks by index, those in `phase` only if given."""
+        found = evaluations.tasks(workspace, run_id, phase=phase, page=page, page_size=page_size)
+        return listed(found, dumped(found.items))
+
+    @router.post("/{run_id}/cancel", response_model=RunSummary)
+    def cancel(workspace: Name, run_id: Name) -> Response:
+        """Ask the run to stop. Idempotent; an ended run is answered as it is."""
+        return model(evaluations.cancel(workspace, run_id))
+
+    @router.get("/{run_id}/outcomes", response_model=list[TrialOutcome])
+    def outcomes(workspace: Name, run_id: Name) -> Response:
+        """The outcome rows so far, by task and attempt."""
+        return JSONResponse(dumped(evaluations.outcomes(workspace, run_id)))
+
+    @router.get("/{run_id}/bundle", response_model=list[BundleFile])
+    def bundle(workspace: Name, run_id: Name) -> Response:
+        """Every file of the merged bundle, with its size in bytes."""
+        return JSONResponse(dumped(list(evaluations.bundle_files(workspace, run_id))))
+
+    @router.get("/{run_id}/bundle/{path:path}", response_class=StreamingResponse)
+    def bundle_file(workspace: Name, run_id: Name, path: str) -> Response:
+        """One file of the bundle."""
+        if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
+            raise NotFound(f"'{path}' is not the path of a file in a bundle")
+        own = _OWN_TYPES.get(PurePosixPath(path).suffix) if "/" not in path else None
+        media_type, headers = own or "application/octet-stream", _OWN if own else _UNTRUSTED
+        with ExitStack() as opened:
+            file = opened.enter_context(evaluations.open_bundle_file(workspace, run_id, path))
+            first = file.read(CHUNK)
+            if len(first) < CHUNK:
+                return Response(first, media_type=media_type, headers=headers)
+            return _Streamed(first, file, opened.pop_all(), media_type=media_type, headers=headers)
+
+    @router.get("/{run_id}/logs", response_model=LogChunk)
+    def logs(
+        workspace: Name,
+        run_id: Name,
+        task: Annotated[int | None, Query(ge=0)] = None,
+        offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    ) -> Response:
+        """A piece of the run's log, or of one task's, from a byte offset."""
+        return model(evaluations.logs(workspace, run_id, task=task, offset=offset))
+
+    return router

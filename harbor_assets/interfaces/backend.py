@@ -1,0 +1,23 @@
+"""What the API and the client in process stand on: the part of the wired services they use."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harbor_assets.engine.evaluations import Evaluations
+    from harbor_assets.engine.ports import Artifacts, TaskCatalog
+    from harbor_assets.wiring import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The engine's service and the stores beside it, usable from several threads."""
+
+    evaluations: "Evaluations"
+    tasks: "TaskCatalog"
+    artifacts: "Artifacts"
+
+    @classmethod
+    def of(cls, services: "Services") -> "Backend":
+        """The parts of wired services. Nothing is connected before it is used."""
+        return cls(services.evaluations, services.tasks, services.artifacts)

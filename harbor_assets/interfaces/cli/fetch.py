@@ -1,0 +1,57 @@
+"""Fetching what is long: bundles and logs."""
+
+import time
+from pathlib import Path
+
+from harbor_assets.interfaces.cli.edge import INTERRUPTED
+from harbor_assets.interfaces.cli.output import Output, command, note
+from harbor_assets.interfaces.cli.progress import RECOVER_SECONDS
+from harbor_assets.interfaces.cli.session import Session, recover
+
+MEGABYTE = 1_000_000
+SHOWN_EVERY_SECONDS = 0.1  # a redraw for each piece of each file would cost more than the copying
+
+
+def download(session: Session, run_id: str, output: Path, out: Output) -> None:
+    """Download a bundle, saying how far it has come on a terminal."""
+    shown = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal shown
+        if out.live and time.monotonic() - shown >= SHOWN_EVERY_SECONDS:
+            shown = time.monotonic()
+            out.lines.write(f"\r\x1b[K{done / MEGABYTE:.1f} of {total / MEGABYTE:.1f} MB")
+            out.lines.flush()
+
+    try:
+        folder = session.client.download(run_id, output, progress)
+    finally:
+        if shown:
+            out.lines.write("\r\x1b[K")
+    out.line(f"Downloaded {folder}")
+    report = folder / "report.html"
+    if report.is_file():
+        out.line(f"Report: {report.absolute()}")
+    if out.json:
+        out.document({"run_id": run_id, "folder": str(folder.absolute())})
+
+
+def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool) -> int:
+    """Print a log from its beginning; with `follow`, until nothing more will come. Returns the exit code."""
+    out, offset, looked = Output(), 0, time.monotonic()
+    try:
+        while True:
+            chunk = session.client.logs(run_id, task=task, offset=offset)
+            if chunk.text:
+                out.text(chunk.text)
+            idle, offset = chunk.next_offset == offset, chunk.next_offset
+            if chunk.done or (idle and not follow):
+                return 0
+            if idle:
+                time.sleep(session.settings.watch_poll_seconds)
+            if time.monotonic() - looked >= RECOVER_SECONDS:
+                recover(session.client)
+                looked = time.monotonic()
+    except KeyboardInterrupt:
+        note(f"Stopped following; the run goes on: {command('runs', 'status', run_id, *session.own_words())}")
+        return INTERRUPTED

@@ -1,0 +1,54 @@
+"""The command line `harbor-assets`. One module per noun; what a command needs is imported inside it."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from harbor_assets.interfaces.cli import config, edge, quickstart, runs, tasksets, ui
+from harbor_assets.interfaces.cli.options import examples
+
+app = typer.Typer(
+    name="harbor-assets",
+    help="Publish suites of Harbor tasks, run them in sandboxes, and see every score with what made it.",
+    epilog=examples(
+        "quickstart",
+        "runs submit --harbor-dir ./my-suite --agent oracle --wait",
+        "runs status RUN_ID --watch",
+        "runs results RUN_ID",
+    ),
+    add_completion=False,
+    pretty_exceptions_enable=False,  # our own edge tells of errors
+    rich_markup_mode=None,  # help without importing rich: a third of its time
+    no_args_is_help=True,
+)
+quickstart.add_to(app)
+tasksets.add_to(app)
+runs.add_to(app)
+config.add_to(app)
+ui.add_to(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import platform
+
+        from harbor_assets.interfaces.version import version
+
+        made_with = f"harbor {version('harbor')}, dagster {version('dagster')}, Python {platform.python_version()}"
+        sys.stdout.write(f"harbor-assets {version()} ({made_with})\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    edge.run(app)

@@ -1,0 +1,56 @@
+"""Options and help texts that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; everything else on stderr.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, as submit printed it.", show_default=False)]
+Workspace = Annotated[
+    str | None,
+    typer.Option(
+        "--workspace",
+        metavar="WS",
+        help="Workspace of the run and of names given without one. [default: HARBOR_ASSETS_WORKSPACE, else 'default']",
+        show_default=False,
+    ),
+]
+HarborDir = Annotated[
+    str | None,
+    typer.Option(
+        "--harbor-dir", metavar="DIR", help="A suite: a folder with one folder per Harbor task.", show_default=False
+    ),
+]
+Tasks = Annotated[
+    str | None,
+    typer.Option(
+        "--tasks",
+        metavar="LIST",
+        help="Zero-based indexes or names, separated by commas. Default: every task.",
+        show_default=False,
+    ),
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option("-i", "--include", metavar="GLOB", help="Keep tasks whose name matches.", show_default=False),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("-x", "--exclude", metavar="GLOB", help="Drop tasks whose name matches.", show_default=False),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("-l", "--limit", metavar="N", help="Keep the first N of what is left.", show_default=False),
+]
+SkipInvalid = Annotated[
+    bool, typer.Option("--skip-invalid", help="Leave broken tasks out; each is listed, and recorded in the run.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a suite with warnings, such as unknown keys.")]
+Rehash = Annotated[
+    bool, typer.Option("--rehash", help="Read every file again instead of trusting sizes and times of last time.")
+]
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: command lines to copy."""
+    return "\b\nExamples:\n" + "\n".join(f"  harbor-assets {line}" for line in lines)

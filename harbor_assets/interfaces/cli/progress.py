@@ -1,0 +1,146 @@
+"""Following a run: a live picture on a terminal, one line per ended task in a pipe."""
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from harbor_assets.domain.outcomes import Outcome
+from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.views import RunStatus, TaskView
+from harbor_assets.interfaces.cli.output import Output, duration, one_line, score
+from harbor_assets.interfaces.cli.session import Session, recover
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+RECOVER_SECONDS = 1.0  # a worker that dies while being watched is missed for at most this long
+BUSY_SHARE = (
+    4  # look again only after this many times the last look's own cost: a run of 10,000 tasks is dear to ask for
+)
+LIVE_ROWS = 8  # of tasks at work and of tasks ended: both fit on a terminal of 24 lines
+
+
+def follow(session: Session, run_id: str, out: Output) -> RunStatus:
+    """Show the run until it has ended, and return it as it ended. Lost workers are taken up meanwhile."""
+    view: View = LiveView(out) if out.live else PlainView(out)
+    looked = time.monotonic()
+    with view:
+        while True:
+            begin = time.monotonic()
+            status = session.client.run_status(run_id)
+            view.show(status)
+            if status.run.phase.terminal:
+                return status
+            cost = time.monotonic() - begin
+            time.sleep(max(session.settings.watch_poll_seconds, BUSY_SHARE * cost))
+            if time.monotonic() - looked >= RECOVER_SECONDS:
+                recover(session.client)
+                looked = time.monotonic()
+
+
+class View(Protocol):
+    """Shows a run that goes on."""
+
+    def __enter__(self) -> "View": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, status: RunStatus) -> None:
+        """Show how far the run has come by now."""
+        ...
+
+
+class PlainView:
+    """Lines that are only ever added: a change of phase, a task that has ended."""
+
+    def __init__(self, out: Output) -> None:
+        self._out, self._phase, self._ended = out, "", set[int]()
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, status: RunStatus) -> None:
+        """See `View`."""
+        if not status.run.phase.terminal:
+            self._tell_phase(status)
+        for task in status.tasks:
+            if task.index not in self._ended and ended(task):
+                self._ended.add(task.index)
+                self._out.line(f"{len(self._ended)}/{status.run.n_tasks} {one_line(task.task)} {result(task)}")
+        self._tell_phase(status)
+
+    def _tell_phase(self, status: RunStatus) -> None:
+        if status.run.phase != self._phase:
+            self._phase = status.run.phase
+            self._out.line(f"{status.run.id} {status.run.phase}")
+
+
+class LiveView:
+    """A bar, the counts, and the tasks at work and last ended, redrawn in place. Stays as it was last."""
+
+    def __init__(self, out: Output) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=out.lines, highlight=False, markup=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._ended: dict[int, TaskView] = {}
+        self._begin = time.monotonic()
+
+    def __enter__(self) -> View:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def show(self, status: RunStatus) -> None:
+        """See `View`."""
+        for task in status.tasks:
+            if task.index not in self._ended and ended(task):
+                self._ended[task.index] = task
+        self._live.update(self._picture(status), refresh=True)
+
+    def _picture(self, status: RunStatus) -> "RenderableType":
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        run = status.run
+        running = [task for task in status.tasks if task.running]
+        head = Text.assemble(
+            (run.id, "bold"),
+            f"  {run.phase}  {len(self._ended)} of {run.n_tasks} tasks ended, {len(running)} at work  ",
+        )
+        head.append(duration(time.monotonic() - self._begin), style="dim")
+        bar = ProgressBar(total=run.n_tasks, completed=len(self._ended), width=min(60, self._console.width))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="ellipsis", no_wrap=True)
+        table.add_column(overflow="ellipsis", no_wrap=True)
+        for task in running[:LIVE_ROWS]:
+            table.add_row(Text(one_line(task.task)), Text("at work", style="cyan"))
+        for task in list(self._ended.values())[-LIVE_ROWS:]:
+            style = "green" if task.phase is TaskPhase.SUCCEEDED else "yellow"
+            table.add_row(Text(one_line(task.task)), Text(result(task), style=style))
+        more = max(0, len(running) - LIVE_ROWS) + max(0, len(self._ended) - LIVE_ROWS)
+        counts = Text("  ".join(f"{outcome} {n}" for outcome, n in run.counts.items()), style="dim")
+        tail = [Text(f"… and {more} more", style="dim")] if more else []
+        return Group(head, bar, counts, table, *tail)
+
+
+def ended(task: TaskView) -> bool:
+    """Whether all trials of the task have ended."""
+    return len(task.outcomes) >= task.n_trials
+
+
+def result(task: TaskView) -> str:
+    """What became of an ended task, in a few words: `scored 1.0000`, `verifier_failed reward_missing`."""
+    rewards = [trial.reward for trial in task.outcomes if trial.reward is not None]
+    if len(task.outcomes) != 1:
+        mean = sum(rewards) / len(rewards) if rewards else None
+        return f"scored {len(rewards)} of {task.n_trials} trials, mean {score(mean)}"
+    trial = task.outcomes[0]
+    return f"{Outcome.SCORED} {score(trial.reward)}" if rewards else f"{trial.outcome} {trial.reason}"

@@ -1,0 +1,210 @@
+"""What runs, tasks and results look like to a person. Every figure comes from the run's own account."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from harbor_assets.domain.bundle import REPORT
+from harbor_assets.domain.outcomes import Outcome
+from harbor_assets.domain.phases import ResultState, exit_code
+from harbor_assets.domain.policies import OutcomeSummary, Policy
+from harbor_assets.domain.views import RunStatus, RunSummary, TaskView
+from harbor_assets.engine.ports import Page
+from harbor_assets.interfaces.cli.edge import INTERRUPTED
+from harbor_assets.interfaces.cli.output import Output, command, duration, moment, note, one_line, score
+from harbor_assets.interfaces.cli.progress import ended, follow, result
+from harbor_assets.interfaces.cli.session import Session
+
+NAMED_MAX = 20  # tasks named one by one at a run's end; the rest is counted, and `runs tasks` lists all
+
+
+def watch(session: Session, run_id: str, out: Output, *, document: bool = True) -> int:
+    """Follow a run to its end, say how it ended, and return the exit code. Ctrl-C leaves the run alone."""
+    try:
+        status = follow(session, run_id, out)
+    except KeyboardInterrupt:
+        words = ("runs", "status", run_id, "--watch", *session.own_words())
+        note(f"\nStopped watching; {run_id} goes on. Follow it again with: {command(*words)}")
+        return INTERRUPTED
+    print_ending(session, status, out)
+    if out.json and document:
+        out.document(status.model_dump(mode="json"))
+    return ending_code(status)
+
+
+def ending_code(status: RunStatus) -> int:
+    """The exit code for an ended run."""
+    return exit_code(status.run.phase, [Outcome(trial.outcome) for task in status.tasks for trial in task.outcomes])
+
+
+def print_ending(session: Session, status: RunStatus, out: Output) -> None:
+    """How a run ended: the mean with its coverage, what was not scored and why, and where the report is."""
+    run = status.run
+    took = f" after {duration(run.ended_at - run.created_at)}" if run.ended_at else ""
+    out.line(f"Run {run.id} {run.phase}{took}; results: {run.result_state}")
+    if run.error:
+        out.line(f"Error: {run.error}")
+    account = session.client.results(run.id).account
+    _print_policies(account, out)
+    _print_not_scored(session, status, out)
+    if run.result_state is not ResultState.FAILED:
+        out.line(f"Report: {session.client.bundle_location(run.id, REPORT)}")
+        out.line(f"Download: {command('runs', 'download', run.id, *session.own_words())}")
+
+
+def _print_policies(account: OutcomeSummary, out: Output) -> None:
+    scored, zero = account.policies.scored_only, account.policies.missing_as_zero
+    cover = scored.coverage
+    out.line(
+        f"Mean {score(scored.mean)} (scored {cover.trials} of {cover.of_trials} trials, "
+        f"{cover.tasks} of {cover.of_tasks} tasks)"
+    )
+    if cover.trials < cover.of_trials:
+        out.line(f"Mean {score(zero.mean)} if what is missing counts as zero")
+
+
+def _print_not_scored(session: Session, status: RunStatus, out: Output) -> None:
+    reasons: dict[str, Counter[str]] = {}
+    for task in status.tasks:
+        for trial in task.outcomes:
+            if trial.outcome != Outcome.SCORED:
+                reasons.setdefault(trial.outcome, Counter())[trial.reason] += 1
+    for outcome, counted in reasons.items():
+        why = ", ".join(f"{reason} {n}" for reason, n in counted.most_common())
+        out.line(f"Not scored: {counted.total()} {outcome} ({why})")
+    missing = [task for task in status.tasks if any(trial.outcome != Outcome.SCORED for trial in task.outcomes)]
+    for task in missing[:NAMED_MAX]:
+        message = next((trial.message for trial in task.outcomes if trial.message), None)
+        out.line(f"  {task.index} {one_line(task.task)} {result(task)}{f': {one_line(message)}' if message else ''}")
+    if len(missing) > NAMED_MAX:
+        words = ("runs", "tasks", status.run.id, *session.own_words())
+        out.line(f"  … and {len(missing) - NAMED_MAX} more; all of them: {command(*words)}")
+
+
+def print_status(session: Session, status: RunStatus, out: Output) -> None:
+    """A run as it stands now."""
+    run = status.run
+    print_facts(run, out)
+    out.line()
+    print_tasks(status.tasks, out)
+    out.line()
+    if run.phase.terminal:
+        out.line(f"Scores: {command('runs', 'results', run.id, *session.own_words())}")
+    else:
+        out.line(f"Follow it: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
+
+
+def print_facts(run: RunSummary, out: Output) -> None:
+    """What a run is and where it stands."""
+    counts = ", ".join(f"{outcome} {n}" for outcome, n in run.counts.items()) or "none ended"
+    facts = [
+        ("Run", run.id),
+        ("Phase", f"{run.phase}, results {run.result_state}"),
+        ("Taskset", run.taskset_ref),
+        ("Agent", run.agent),
+        ("Sandbox", f"{run.sandbox}: {run.sandbox_why}"),
+        ("Trials", f"{counts}, of {run.n_trials} ({run.n_tasks} tasks, {run.n_concurrent} at a time)"),
+        ("Submitted", f"{moment(run.created_at)} by {run.owner}"),
+        ("Started", moment(run.started_at)),
+        ("Ended", moment(run.ended_at)),
+    ]
+    if run.deadline and not run.phase.terminal:
+        facts.append(("Deadline", moment(run.deadline)))
+    if run.cancel_requested_at:
+        facts.append(("Cancelled", moment(run.cancel_requested_at)))
+    if run.executions > 1:
+        facts.append(("Workers", f"{run.executions}, one after another"))
+    if run.error:
+        facts.append(("Error", run.error))
+    facts += [("Note", text) for text in run.sandbox_notes]
+    facts += [("Skipped", f"{skipped.name}: {skipped.file}: {skipped.reason}") for skipped in run.skipped]
+    for name, value in facts:
+        out.line(f"{name + ':':<11}{one_line(value)}")
+
+
+def print_tasks(tasks: Sequence[TaskView], out: Output) -> None:
+    """Tasks of a run, one a line; as JSON in the envelope of lists."""
+    if out.json:
+        out.document(envelope([task.model_dump(mode="json") for task in tasks]))
+        return
+    rows = []
+    for task in tasks:
+        state = result(task) if ended(task) else "at work" if task.running else ""
+        message = next((trial.message for trial in task.outcomes if trial.message), None)
+        rows.append((str(task.index), task.task, task.phase, state, message or ""))
+    out.table(("INDEX", "TASK", "PHASE", "RESULT", "MESSAGE"), rows)
+
+
+def print_runs(page: Page[RunSummary], out: Output) -> None:
+    """A page of runs, one a line; as JSON in the envelope of lists."""
+    for run_id in page.unreadable:
+        note(f"Warning: {run_id} is stored but cannot be read; it is not in the list")
+    if out.json:
+        out.document(envelope([run.model_dump(mode="json") for run in page.items], page))
+        return
+    rows = [
+        (
+            run.id,
+            run.phase,
+            run.result_state,
+            f"{run.counts.get(Outcome.SCORED, 0)}/{run.n_trials}",
+            run.agent,
+            moment(run.created_at),
+            run.taskset_ref,
+        )
+        for run in page.items
+    ]
+    out.table(("RUN", "PHASE", "RESULTS", "SCORED", "AGENT", "SUBMITTED", "TASKSET"), rows)
+    if page.total > len(page.items):
+        pages = -(-page.total // page.page_size)
+        note(f"{len(page.items)} of {page.total} runs; page {page.page} of {pages}, --page shows the others")
+
+
+def print_results(session: Session, run_id: str, out: Output) -> None:
+    """The scores of an ended run."""
+    found = session.client.results(run_id)
+    if out.json:
+        out.document({"summary": found.summary, "outcomes": found.outcomes})
+        return
+    status = session.client.run_status(run_id)
+    print_facts(status.run, out)
+    out.line()
+    policies = found.account.policies
+    named = (("scored only", policies.scored_only), ("missing as zero", policies.missing_as_zero))
+    out.table(("FIGURE", "VALUE", "COVERAGE"), [row for name, policy in named for row in _figures(name, policy)])
+    out.line()
+    rows = [
+        (str(task.index), task.task, str(trial.k), trial.outcome, score(trial.reward), trial.reason)
+        for task in status.tasks
+        for trial in task.outcomes
+    ]
+    out.table(("INDEX", "TASK", "K", "OUTCOME", "REWARD", "REASON"), rows)
+    out.line()
+    if found.summary is None:
+        out.line("The results could not be merged into a bundle; these scores are from the run's own rows.")
+    else:
+        out.line(f"Report: {session.client.bundle_location(run_id, REPORT)}")
+        out.line(f"Download: {command('runs', 'download', run_id, *session.own_words())}")
+
+
+def _figures(name: str, policy: Policy) -> list[tuple[str, str, str]]:
+    cover = policy.coverage
+    covered = f"{cover.trials} of {cover.of_trials} trials, {cover.tasks} of {cover.of_tasks} tasks"
+    return [
+        (f"mean, {name}", score(policy.mean), covered),
+        *((f"pass@{k}, {name}", score(value), covered) for k, value in policy.pass_at_k.items()),
+    ]
+
+
+def envelope(data: list[object], page: Page[RunSummary] | None = None) -> dict[str, object]:
+    """The envelope of lists around `data`: a page of a longer list, or the whole of it."""
+    size, number, total = (page.page_size, page.page, page.total) if page else (max(1, len(data)), 1, len(data))
+    return {
+        "data": data,
+        "pagination": {
+            "page": number,
+            "page_size": size,
+            "current_page_size": len(data),
+            "total_pages": -(-total // size),
+            "total_results": total,
+        },
+    }

@@ -1,0 +1,252 @@
+"""`harbor-assets runs ...`: submit runs, follow them, read and fetch what they gave."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from harbor_assets.interfaces.cli.options import (
+    Exclude,
+    HarborDir,
+    Include,
+    Json,
+    Limit,
+    Rehash,
+    RunId,
+    SkipInvalid,
+    Strict,
+    Tasks,
+    Workspace,
+    examples,
+)
+
+app = typer.Typer(
+    help="Submit runs, follow them, read and fetch what they gave.",
+    epilog=examples("runs submit --harbor-dir ./my-suite --wait", "runs list --active"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Phase = Literal["registered", "image_ready", "succeeded", "failed", "cancelled", "expired"]
+
+
+def add_to(parent: typer.Typer) -> None:
+    """Hang this noun into the command line."""
+    parent.add_typer(app, name="runs")
+
+
+@app.command(
+    epilog=examples(
+        "runs submit --harbor-dir ./my-suite --list-tasks",
+        "runs submit --harbor-dir ./my-suite --tasks 0,2 --agent oracle --wait",
+        "runs submit --taskset 'default/my-suite-1a2b3c4d#latest' --agent nop",
+    )
+)
+def submit(
+    harbor_dir: HarborDir = None,
+    taskset: Annotated[
+        str | None,
+        typer.Option("--taskset", metavar="REF", help="A stored taskset: name, ws/name or ws/name#digest."),
+    ] = None,
+    list_tasks: Annotated[
+        bool, typer.Option("--list-tasks", help="Print the tasks with their indexes; store and start nothing.")
+    ] = False,
+    tasks: Tasks = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    limit: Limit = None,
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="NAME", help="A built-in Harbor agent: oracle or nop so far.")
+    ] = "oracle",
+    sandbox: Annotated[
+        str, typer.Option("--sandbox", metavar="KIND", help="Where trials run: auto or process so far.")
+    ] = "auto",
+    n_concurrent: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--n-concurrent",
+            metavar="N",
+            min=1,
+            max=1000,
+            help="Trials at the same time. Default: HARBOR_ASSETS_N_CONCURRENT, else 4.",
+        ),
+    ] = None,
+    cpus: Annotated[
+        float | None, typer.Option("--cpus", metavar="CORES", help="Cores of the agent's sandbox, not the task's.")
+    ] = None,
+    memory_mb: Annotated[
+        int | None, typer.Option("--memory-mb", metavar="MB", help="Memory of the agent's sandbox.")
+    ] = None,
+    storage_mb: Annotated[
+        int | None, typer.Option("--storage-mb", metavar="MB", help="Disk of the agent's sandbox.")
+    ] = None,
+    skip_invalid: SkipInvalid = False,
+    strict: Strict = False,
+    rehash: Rehash = False,
+    workspace: Workspace = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run and exit with how it ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Publish a suite's tasks, or take a stored taskset, and start a run on them.
+
+    Returns at once with the run's id; the run goes on when the terminal closes. With --wait the exit code is 0 if every
+    trial was scored, 3 if some, 4 if none, 5 cancelled, 6 expired, 130 interrupted (the run goes on).
+    """
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.source import Choice
+    from harbor_assets.interfaces.cli.submit import Submission
+
+    submission = Submission(
+        choice=Choice(
+            harbor_dir=harbor_dir,
+            taskset=taskset,
+            tasks=tasks,
+            include=tuple(include or ()),
+            exclude=tuple(exclude or ()),
+            limit=limit,
+            skip_invalid=skip_invalid,
+            strict=strict,
+            rehash=rehash,
+        ),
+        agent=agent,
+        sandbox=sandbox,
+        n_concurrent=n_concurrent,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        storage_mb=storage_mb,
+        wait=wait,
+    )
+    out = Output(json=json)
+    raise typer.Exit(submission.list_tasks(workspace, out) if list_tasks else submission.run(workspace, out))
+
+
+@app.command(epilog=examples("runs status RUN_ID", "runs status RUN_ID --watch", "runs status RUN_ID --json"))
+def status(
+    run_id: RunId,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow the run and exit with how it ended (as submit --wait).")
+    ] = False,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """Show where a run stands, task by task."""
+    from harbor_assets.interfaces.cli import report
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    out = Output(json=json)
+    with open_session(workspace) as session:
+        if watch:
+            raise typer.Exit(report.watch(session, run_id, out))
+        found = session.client.run_status(run_id)
+        if json:
+            out.document(found.model_dump(mode="json"))
+        else:
+            report.print_status(session, found, out)
+
+
+@app.command(epilog=examples("runs results RUN_ID", "runs results RUN_ID --json"))
+def results(run_id: RunId, workspace: Workspace = None, json: Json = False) -> None:
+    """Show the scores of a run that has ended: means with their coverage, and every task's reward."""
+    from harbor_assets.interfaces.cli import report
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    out = Output(json=json)
+    with open_session(workspace) as session:
+        report.print_results(session, run_id, out)
+
+
+@app.command(epilog=examples("runs download RUN_ID", "runs download RUN_ID --output ./results"))
+def download(
+    run_id: RunId,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="DIR", help="Folder in which RUN_ID/agent-eval-results is made.")
+    ] = Path(),
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """Write a run's result bundle, report.html and the trials' own files to a folder."""
+    from harbor_assets.interfaces.cli.fetch import download as fetch
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    with open_session(workspace) as session:
+        fetch(session, run_id, output, Output(json=json))
+
+
+@app.command(name="list", epilog=examples("runs list", "runs list --mine --active", "runs list --json"))
+def list_runs(
+    mine: Annotated[bool, typer.Option("--mine", help="Only runs you submitted.")] = False,
+    active: Annotated[bool, typer.Option("--active", help="Only runs that have not ended.")] = False,
+    page: Annotated[int, typer.Option("--page", metavar="N", min=1, help="Which page.")] = 1,
+    page_size: Annotated[int, typer.Option("--page-size", metavar="N", min=1, max=1000, help="Runs on a page.")] = 100,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    from harbor_assets.interfaces.cli import report
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    out = Output(json=json)
+    with open_session(workspace) as session:
+        found = session.client.list_runs(active=active, mine=mine, page=page, page_size=page_size)
+        report.print_runs(found, out)
+
+
+@app.command(epilog=examples("runs tasks RUN_ID", "runs tasks RUN_ID --phase failed"))
+def tasks(
+    run_id: RunId,
+    phase: Annotated[
+        Phase | None, typer.Option("--phase", help="Only tasks in this phase.", show_default=False)
+    ] = None,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """List the tasks of a run: index, phase, and what became of each trial."""
+    from harbor_assets.domain.phases import TaskPhase
+    from harbor_assets.interfaces.cli import report
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    out = Output(json=json)
+    with open_session(workspace) as session:
+        found = session.client.all_run_tasks(run_id, phase=TaskPhase(phase) if phase else None)
+        report.print_tasks(found, out)
+
+
+@app.command(epilog=examples("runs cancel RUN_ID"))
+def cancel(run_id: RunId, workspace: Workspace = None, json: Json = False) -> None:
+    """Stop a run. Trials that were scored stay scored, and are merged into its bundle."""
+    from harbor_assets.interfaces.cli.output import Output, command
+    from harbor_assets.interfaces.cli.session import open_session
+
+    out = Output(json=json)
+    with open_session(workspace) as session:
+        run = session.client.cancel(run_id)
+        if run.phase.terminal:
+            out.line(f"{run.id} has ended already: {run.phase}")
+        else:
+            out.line(f"{run.id} is being cancelled: {sum(run.counts.values())} of {run.n_trials} trials had ended")
+            out.line(f"Follow it: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
+        if json:
+            out.document({"run": run.model_dump(mode="json")})
+
+
+@app.command(epilog=examples("runs logs RUN_ID", "runs logs RUN_ID --task 0", "runs logs RUN_ID --follow"))
+def logs(
+    run_id: RunId,
+    task: Annotated[
+        int | None, typer.Option("--task", metavar="I", min=0, help="The log of the task with this index.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until nothing more will come.")] = False,
+    workspace: Workspace = None,
+) -> None:
+    """Print the log of a run's worker, or of one task's trials."""
+    from harbor_assets.interfaces.cli.fetch import print_logs
+    from harbor_assets.interfaces.cli.session import open_session
+
+    with open_session(workspace) as session:
+        raise typer.Exit(print_logs(session, run_id, task, follow=follow))

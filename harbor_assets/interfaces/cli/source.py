@@ -1,0 +1,141 @@
+"""Which tasks a command is about: read from a suite's folder or from a stored taskset, checked, chosen, listed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harbor_assets.domain.errors import Refused
+from harbor_assets.domain.plans import SkippedTask
+from harbor_assets.domain.suites import SourceTask, Suite, select
+from harbor_assets.domain.tasks import Task, Taskset
+from harbor_assets.interfaces.cli.output import Output, note, one_line
+from harbor_assets.interfaces.cli.session import Session
+from harbor_assets.sources.directory import read_suite
+
+WARNINGS_SHOWN = 20  # more would bury the lines that matter; the rest is counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The source flags and the filters as they were given."""
+
+    harbor_dir: str | None = None
+    taskset: str | None = None
+    tasks: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    limit: int | None = None
+    skip_invalid: bool = False
+    strict: bool = False
+    rehash: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the flags came to. `suite` is the whole source; `taskset` is set if it was a stored one."""
+
+    suite: Suite
+    tasks: tuple[SourceTask, ...]
+    skipped: tuple[SkippedTask, ...] = ()
+    taskset: Taskset | None = None
+
+    @property
+    def all_taken(self) -> bool:
+        return len(self.tasks) == len(self.suite.tasks)
+
+
+def check_flags(choice: Choice) -> None:
+    """Raise `Refused` unless there is exactly one source, and only flags that mean something with it."""
+    if choice.harbor_dir is not None and choice.taskset is not None:
+        raise Refused("--harbor-dir and --taskset are two sources; give one of them")
+    if choice.harbor_dir is None and choice.taskset is None:
+        raise Refused(
+            "No tasks were named. Write --harbor-dir DIR for a suite on this machine, or --taskset REF for a stored one"
+        )
+    suite_only = {"--skip-invalid": choice.skip_invalid, "--strict": choice.strict, "--rehash": choice.rehash}
+    if choice.taskset is not None and (given := [flag for flag, is_set in suite_only.items() if is_set]):
+        raise Refused(f"{', '.join(given)}: only for --harbor-dir; the tasks of a stored taskset were checked already")
+
+
+def read(session: Session, choice: Choice) -> Chosen:
+    """The whole source, nothing chosen and nothing refused yet: what `--list-tasks` shows."""
+    check_flags(choice)
+    if choice.taskset is not None:
+        taskset = session.client.get_taskset(choice.taskset)
+        suite = _as_suite(taskset, session.client.get_pinned_tasks(taskset.tasks))
+        return Chosen(suite, suite.tasks, taskset=taskset)
+    assert choice.harbor_dir is not None
+    with session.known_files(rehash=choice.rehash) as known:
+        suite = read_suite(Path(choice.harbor_dir), cache=known, strict=choice.strict)
+    return Chosen(suite, suite.tasks)
+
+
+def choose(session: Session, choice: Choice) -> Chosen:
+    """Read, check and filter the source, and tell of what is skipped and of warnings.
+
+    Raises `Refused` for broken tasks without `--skip-invalid`, and for every name, index or glob that fits nothing.
+    """
+    found = read(session, choice)
+    skipped = found.suite.skip_invalid(choice.skip_invalid)
+    tell_warnings(found.suite)
+    for task in skipped:
+        note(f"Skipped {one_line(task.name)}: {task.file}: {one_line(task.reason)}")
+    return Chosen(found.suite, _filtered(found.suite, choice), skipped, found.taskset)
+
+
+def _filtered(suite: Suite, choice: Choice) -> tuple[SourceTask, ...]:
+    wanted = None if choice.tasks is None else [entry.strip() for entry in choice.tasks.split(",")]
+    return select(suite, wanted, include=choice.include, exclude=choice.exclude, limit=choice.limit)
+
+
+def tell_warnings(suite: Suite) -> None:
+    """The suite's warnings and those of its tasks, the first of them one by one."""
+    warnings = [*suite.warnings, *(f"{task.stored_name}: {text}" for task in suite.tasks for text in task.warnings)]
+    for text in warnings[:WARNINGS_SHOWN]:
+        note(f"Warning: {one_line(text)}")
+    if len(warnings) > WARNINGS_SHOWN:
+        note(f"Warning: … and {len(warnings) - WARNINGS_SHOWN} more; --list-tasks --json holds them all")
+
+
+def list_tasks(session: Session, choice: Choice, out: Output) -> None:
+    """Print the tasks that can be chosen. Nothing is stored. Broken ones are named beside."""
+    found = read(session, choice)
+    tell_warnings(found.suite)
+    for fault in found.suite.invalid:
+        note(f"Invalid {one_line(fault.name)}: {fault.file}: {one_line(fault.reason)}")
+    listing = _chosen_listing(found.suite, choice)
+    if out.json:
+        from harbor_assets.interfaces.cli.report import envelope
+
+        rows: list[object] = [task.model_dump(mode="json") for task in listing]
+        invalid = [fault.model_dump(mode="json") for fault in found.suite.invalid]
+        out.document({**envelope(rows), "invalid": invalid, "warnings": list(found.suite.warnings)})
+    else:
+        out.table(("INDEX", "NAME", "NATIVE ID"), [(str(t.index), t.name, t.native_task_id) for t in listing])
+
+
+def _chosen_listing(suite: Suite, choice: Choice) -> Sequence:
+    if choice.tasks is None and not choice.include and not choice.exclude and choice.limit is None:
+        return suite.listing()
+    kept = {task.index for task in _filtered(suite, choice)}
+    return [task for task in suite.listing() if task.index in kept]
+
+
+def _as_suite(taskset: Taskset, tasks: Sequence[Task]) -> Suite:
+    """A stored taskset in the shape of a source, so that the same rules choose from both. Index = place by name."""
+    by_name = sorted(tasks, key=lambda task: task.name)
+    return Suite(
+        name=taskset.name,
+        tasks=tuple(
+            SourceTask(
+                index=index,
+                stored_name=task.name,
+                native_task_id=task.spec.native_task_id,
+                folder="",
+                status="",
+                instruction=task.spec.instruction or "",
+                config=task.spec.config,
+            )
+            for index, task in enumerate(by_name)
+        ),
+    )

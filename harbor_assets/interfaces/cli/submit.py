@@ -1,0 +1,136 @@
+"""Submitting a run: choose, publish, send, say what happened; with `--wait`, follow it to its end."""
+
+import signal
+from dataclasses import dataclass
+
+from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.requests import (
+    AgentSource,
+    Execution,
+    RunRequest,
+    SandboxRequest,
+    Spec,
+    Target,
+    TaskSelection,
+)
+from harbor_assets.domain.views import Submitted
+from harbor_assets.interfaces.cli import report, source
+from harbor_assets.interfaces.cli.edge import INTERRUPTED
+from harbor_assets.interfaces.cli.output import Output, command, note
+from harbor_assets.interfaces.cli.publishing import publish
+from harbor_assets.interfaces.cli.session import Session, open_session
+from harbor_assets.interfaces.cli.signals import remembered
+from harbor_assets.interfaces.cli.source import Choice, Chosen
+
+INDEXES_SHOWN = 10  # pairs on one line; `runs tasks` prints all
+
+_FLAGS = {
+    "kind": "--sandbox",
+    "cpus": "--cpus",
+    "memory_mb": "--memory-mb",
+    "storage_mb": "--storage-mb",
+    "max_concurrent_task_jobs": "--n-concurrent",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What `runs submit` was told."""
+
+    choice: Choice
+    agent: str = "oracle"
+    sandbox: str = "auto"
+    n_concurrent: int | None = None
+    cpus: float | None = None
+    memory_mb: int | None = None
+    storage_mb: int | None = None
+    wait: bool = False
+
+    def list_tasks(self, workspace: str | None, out: Output) -> int:
+        """Print the tasks and start nothing."""
+        with open_session(workspace) as session:
+            source.list_tasks(session, self.choice, out)
+        return 0
+
+    def run(self, workspace: str | None, out: Output) -> int:
+        """Do it. Returns the exit code; raises `Refused` and its like before anything was started."""
+        execution = self._execution()
+        source.check_flags(self.choice)
+        submitted = None
+        try:
+            with open_session(workspace) as session:
+                chosen = source.choose(session, self.choice)
+                request = self._request(session, chosen, execution, out)
+                with remembered(signal.SIGINT) as interrupted:  # it must be known whether the run was accepted
+                    submitted = session.client.submit(request)
+                self._tell(session, chosen, submitted, out)
+                if not interrupted():
+                    return self._follow(session, submitted, out)
+        except KeyboardInterrupt:
+            pass
+        if submitted is None:
+            note("\nInterrupted before the run was accepted: nothing was started.")
+        else:
+            note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
+        return INTERRUPTED
+
+    def _follow(self, session: Session, submitted: Submitted, out: Output) -> int:
+        code = report.watch(session, submitted.run.id, out, document=False) if self.wait else 0
+        if out.json:
+            run = session.client.get_run(submitted.run.id) if self.wait else submitted.run
+            out.document({**submitted.model_dump(mode="json"), "run": run.model_dump(mode="json")})
+        return code
+
+    def _execution(self) -> Execution:
+        from pydantic import ValidationError
+
+        try:
+            sandbox = SandboxRequest.model_validate(
+                {"kind": self.sandbox, "cpus": self.cpus, "memory_mb": self.memory_mb, "storage_mb": self.storage_mb}
+            )
+            return Execution(sandbox=sandbox, max_concurrent_task_jobs=self.n_concurrent)
+        except ValidationError as error:
+            problems = [
+                Problem(_FLAGS.get(str(at["loc"][0]), str(at["loc"][0])), f"{at['input']!r}: {at['msg']}")
+                for at in error.errors()
+            ]
+            raise Refused("The run was not submitted:", problems) from None
+
+    def _request(self, session: Session, chosen: Chosen, execution: Execution, out: Output) -> RunRequest:
+        """The request; publishes what is not stored yet."""
+        if chosen.taskset is None:
+            selection = TaskSelection(taskset=publish(session, chosen, out, rehash=self.choice.rehash).taskset.ref)
+        else:
+            names = None if chosen.all_taken else [task.stored_name for task in chosen.tasks]
+            selection = TaskSelection(taskset=chosen.taskset.ref, select=names)
+        target = Target(source=AgentSource(name=self.agent))
+        return RunRequest(spec=Spec(target=target, tasks=selection), execution=execution, skipped=list(chosen.skipped))
+
+    def _tell(self, session: Session, chosen: Chosen, submitted: Submitted, out: Output) -> None:
+        run = submitted.run
+        words = session.own_words()
+        if chosen.taskset is None and any(task.index != at for at, task in enumerate(chosen.tasks)):
+            moved = ", ".join(f"{task.index} is {at}" for at, task in list(enumerate(chosen.tasks))[:INDEXES_SHOWN])
+            more = f", … ({len(chosen.tasks)} tasks)" if len(chosen.tasks) > INDEXES_SHOWN else ""
+            out.line(f"Indexes in this run differ from those of the suite: {moved}{more}")
+        out.line(f"Sandbox {run.sandbox}: {run.sandbox_why}")
+        for text in run.sandbox_notes:
+            out.line(f"Note: {text}")
+        out.line(f"Run {run.id} accepted: {run.n_tasks} tasks, queued; the worker starts them")
+        for other in submitted.already_running:
+            out.line(f"{other} is already running {run.taskset_ref}")
+        out.line(f"Rerun these tasks: {self._again(chosen, run.taskset_ref, words)}")
+        out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *words)}")
+
+    def _again(self, chosen: Chosen, ref: str, words: list[str]) -> str:
+        settings = {
+            "--sandbox": None if self.sandbox == "auto" else self.sandbox,
+            "--n-concurrent": self.n_concurrent,
+            "--cpus": self.cpus,
+            "--memory-mb": self.memory_mb,
+            "--storage-mb": self.storage_mb,
+        }
+        given = [word for flag, value in settings.items() if value is not None for word in (flag, str(value))]
+        if chosen.taskset is not None and not chosen.all_taken:
+            given += ["--tasks", ",".join(str(task.index) for task in chosen.tasks)]
+        return command("runs", "submit", "--taskset", ref, "--agent", self.agent, *given, *words)

@@ -1,0 +1,85 @@
+"""`harbor-assets tasksets ...`: publish a suite without running it."""
+
+from typing import Annotated
+
+import typer
+
+from harbor_assets.interfaces.cli.options import (
+    Exclude,
+    HarborDir,
+    Include,
+    Json,
+    Limit,
+    Rehash,
+    SkipInvalid,
+    Strict,
+    Tasks,
+    Workspace,
+    examples,
+)
+
+app = typer.Typer(
+    help="Publish suites as tasks and tasksets, pinned by content.",
+    epilog=examples("tasksets create --harbor-dir ./my-suite"),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def add_to(parent: typer.Typer) -> None:
+    """Hang this noun into the command line."""
+    parent.add_typer(app, name="tasksets")
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command(
+    epilog=examples(
+        "tasksets create --harbor-dir ./my-suite",
+        "tasksets create --harbor-dir ./my-suite -i 'geo-*' -l 10",
+        "tasksets create --harbor-dir ./my-suite --list-tasks",
+    )
+)
+def create(
+    harbor_dir: HarborDir = None,
+    list_tasks: Annotated[
+        bool, typer.Option("--list-tasks", help="Print the tasks with their indexes; store nothing.")
+    ] = False,
+    tasks: Tasks = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    limit: Limit = None,
+    skip_invalid: SkipInvalid = False,
+    strict: Strict = False,
+    rehash: Rehash = False,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """Publish the tasks of a suite and a taskset of them, pinned by content. Unchanged tasks are not sent again.
+
+    The last line printed is the taskset's reference, WS/NAME#DIGEST.
+    """
+    from harbor_assets.interfaces.cli import source
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.publishing import create as create_taskset
+    from harbor_assets.interfaces.cli.session import open_session
+
+    choice = source.Choice(
+        harbor_dir=harbor_dir,
+        tasks=tasks,
+        include=tuple(include or ()),
+        exclude=tuple(exclude or ()),
+        limit=limit,
+        skip_invalid=skip_invalid,
+        strict=strict,
+        rehash=rehash,
+    )
+    out = Output(json=json)
+    with open_session(workspace) as session:
+        if list_tasks:
+            source.list_tasks(session, choice, out)
+        else:
+            create_taskset(session, choice, out)

@@ -1,0 +1,272 @@
+"""The typed client of the REST API. Without a server it calls the same application in this process.
+
+Methods answer domain models and raise the errors of `domain/errors.py`, whichever side of the wire they come from.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel, JsonValue, TypeAdapter
+
+from harbor_assets.domain.archives import archive_key
+from harbor_assets.domain.bundle import OUTCOME_SUMMARY, SUMMARY
+from harbor_assets.domain.errors import NotFound
+from harbor_assets.domain.names import Ref
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.policies import OutcomeSummary, account
+from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.tasks import Annotation, Task, TaskInput, Taskset, TasksetInput, taskset_digest
+from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
+from harbor_assets.engine.evaluations import bundle_key
+from harbor_assets.engine.ports import Page
+from harbor_assets.interfaces.backend import Backend
+from harbor_assets.interfaces.sdk.download import Progress, download_bundle
+from harbor_assets.interfaces.sdk.http import Http, query, segment
+from harbor_assets.interfaces.sdk.transport import InProcessTransport
+
+ALL_PAGE_SIZE = 1000  # the largest page the API gives
+LOOKUP_SIZE = 500  # names in one look-up: one query of the catalog each
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The scores of a run: `summary.json` and `outcomes.json` of its bundle as they are, and the latter typed."""
+
+    summary: JsonValue
+    outcomes: JsonValue
+    account: OutcomeSummary
+
+
+class Client:
+    """Tasks, tasksets and runs of one workspace. Not for several threads at once; use it in a `with` block."""
+
+    def __init__(self, backend: Backend, *, workspace: str = "default") -> None:
+        from harbor_assets.interfaces.api.app import create_app
+
+        self.workspace = workspace
+        self._backend = backend
+        self._http = Http(InProcessTransport(create_app(backend)), "http://in-process")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for calls under way, then close."""
+        self._http.close()
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    def submit(self, request: RunRequest, *, idempotency_key: str | None = None) -> Submitted:
+        """Submit a run. Raises `Refused` with every problem, `NotFound`, `IdempotencyConflict`."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return self._send("POST", self._runs(), request, Submitted, headers=headers)
+
+    def get_run(self, run_id: str) -> RunSummary:
+        """The run alone. Raises `NotFound` with the nearest ids."""
+        return _RunOnly.model_validate_json(self._get(self._runs(run_id), tasks=False)).run
+
+    def run_status(self, run_id: str) -> RunStatus:
+        """The run and every task of it."""
+        return RunStatus.model_validate_json(self._get(self._runs(run_id)))
+
+    def list_runs(
+        self, *, active: bool = False, mine: bool = False, page: int = 1, page_size: int = 100
+    ) -> Page[RunSummary]:
+        """Runs, newest first."""
+        return self._page(RunSummary, self._runs(), active=active, mine=mine, page=page, page_size=page_size)
+
+    def run_tasks(
+        self, run_id: str, *, phase: TaskPhase | None = None, page: int = 1, page_size: int = 100
+    ) -> Page[TaskView]:
+        """A page of the run's tasks, by index."""
+        return self._page(TaskView, self._runs(run_id, "tasks"), phase=phase, page=page, page_size=page_size)
+
+    def all_run_tasks(self, run_id: str, *, phase: TaskPhase | None = None) -> list[TaskView]:
+        """Every task of the run, by index."""
+        found: list[TaskView] = []
+        number = 1
+        while True:
+            page = self.run_tasks(run_id, phase=phase, page=number, page_size=ALL_PAGE_SIZE)
+            found += page.items
+            if not page.items or len(found) >= page.total:
+                return found
+            number += 1
+
+    def cancel(self, run_id: str) -> RunSummary:
+        """Ask the run to stop; an ended run is answered as it is."""
+        return self._send("POST", self._runs(run_id, "cancel"), None, RunSummary)
+
+    def outcomes(self, run_id: str) -> list[TrialOutcome]:
+        """The outcome rows so far."""
+        return _OUTCOMES.validate_json(self._get(self._runs(run_id, "outcomes")))
+
+    def logs(self, run_id: str, *, task: int | None = None, offset: int = 0) -> LogChunk:
+        """A piece of the run's log, or of one task's."""
+        return LogChunk.model_validate_json(self._get(self._runs(run_id, "logs"), task=task, offset=offset))
+
+    # --- results --------------------------------------------------------------------------------------------------
+
+    def bundle_files(self, run_id: str) -> list[BundleFile]:
+        """Every file of the merged bundle. Raises `NotReady`, `NotFound`."""
+        return _FILES.validate_json(self._get(self._runs(run_id, "bundle")))
+
+    def read_bundle_file(self, run_id: str, path: str) -> bytes:
+        """One file of the bundle, whole."""
+        return self._get(self._file_path(run_id, path))
+
+    def download(self, run_id: str, output: Path, progress: Progress | None = None) -> Path:
+        """Write the bundle to `<output>/<run id>/agent-eval-results` and return that folder; all of it or nothing.
+
+        A folder that holds it already is left as it is. Raises `Refused` if a different one is there, `NotReady`,
+        `StorageFull`.
+        """
+        files = self.bundle_files(run_id)
+        target = output / run_id / "agent-eval-results"
+        return self._http.run(
+            download_bundle(self._http, lambda path: self._file_path(run_id, path), files, target, progress)
+        )
+
+    def results(self, run_id: str) -> "Results":
+        """The scores of an ended run. Raises `NotReady` while it goes on.
+
+        Where no bundle could be written, `summary` is None and the account is computed from the run's own rows.
+        """
+        run = self.get_run(run_id)
+        try:
+            summary = json.loads(self.read_bundle_file(run_id, SUMMARY))
+            outcomes = json.loads(self.read_bundle_file(run_id, OUTCOME_SUMMARY))
+        except NotFound:
+            if not run.phase.terminal:
+                raise
+            found = account(self.outcomes(run_id))
+            return Results(summary=None, outcomes=found.model_dump(mode="json"), account=found)
+        return Results(summary=summary, outcomes=outcomes, account=OutcomeSummary.model_validate(outcomes))
+
+    def bundle_location(self, run_id: str, path: str) -> str:
+        """Where a person finds a file of the bundle in the artifact store: a path, or a URL."""
+        return self._backend.artifacts.url(f"{bundle_key(run_id)}/{path}")
+
+    # --- tasks and tasksets ---------------------------------------------------------------------------------------
+
+    def get_task(self, ref: str) -> Task:
+        """A task by name or reference, current unless it names a revision. Raises `NotFound`."""
+        return _task(self._record("tasks", ref))
+
+    def get_taskset(self, ref: str) -> Taskset:
+        """A taskset by name or reference, current unless it names a revision. Raises `NotFound`."""
+        return _taskset(self._record("tasksets", ref))
+
+    def get_tasks(self, workspace: str, names: Sequence[str]) -> Mapping[str, Task]:
+        """The current records of those of `names` that exist."""
+        return {task.name: task for task in self._lookup(workspace, "names", names)}
+
+    def get_pinned_tasks(self, refs: Sequence[str]) -> list[Task]:
+        """Tasks of pinned references, in their order. Raises `NotFound` naming those that do not resolve."""
+        return list(self._lookup(self.workspace, "refs", refs))
+
+    def put_task(self, workspace: str, name: str, body: TaskInput) -> tuple[Task, bool]:
+        """Create or replace a task; True if a revision was cut."""
+        record, cut = self._put(workspace, "tasks", name, body)
+        return _task(record), cut
+
+    def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
+        """Create or replace a taskset; True if a revision was cut."""
+        record, cut = self._put(workspace, "tasksets", name, body)
+        return _taskset(record), cut
+
+    def has_archive(self, fileset_ref: str, files_hash: str) -> bool:
+        """True if the archive lies in the artifact store; what is there is complete."""
+        return self._backend.artifacts.exists(archive_key(fileset_ref))
+
+    def put_archive(self, fileset_ref: str, files_hash: str, path: Path) -> None:
+        """Store an archive; straight into the artifact store, which is this machine's own."""
+        self._backend.artifacts.put_file(archive_key(fileset_ref), path)
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def recover(self) -> list[str]:
+        """Let runs that lost their worker go on; returns their ids. A server does this by itself."""
+        return self._backend.evaluations.recover()
+
+    # --- how ------------------------------------------------------------------------------------------------------
+
+    def _base(self, workspace: str) -> str:
+        return f"/apis/evals/v2/workspaces/{segment(workspace)}"
+
+    def _runs(self, *segments: str) -> str:
+        return "/".join([f"{self._base(self.workspace)}/agent-evaluate/runs", *map(segment, segments)])
+
+    def _file_path(self, run_id: str, path: str) -> str:
+        return "/".join([self._runs(run_id, "bundle"), *map(segment, path.split("/"))])
+
+    def _get(self, path: str, **parameters: object) -> bytes:
+        return self._http.call("GET", path, params=query(**parameters)).content
+
+    def _send[T: BaseModel](
+        self, method: str, path: str, body: BaseModel | None, kind: type[T], headers: Mapping[str, str] | None = None
+    ) -> T:
+        content, sent = _json(body)
+        return kind.model_validate_json(
+            self._http.call(method, path, content=content, headers={**sent, **(headers or {})}).content
+        )
+
+    def _page[T: BaseModel](self, kind: type[T], path: str, **parameters: object) -> Page[T]:
+        envelope = json.loads(self._get(path, **parameters))
+        at = envelope["pagination"]
+        items = [kind.model_validate_json(json.dumps(item)) for item in envelope["data"]]
+        return Page(items, at["page"], at["page_size"], at["total_results"], envelope.get("unreadable") or ())
+
+    def _record(self, collection: str, text: str) -> dict[str, Any]:
+        ref = Ref.parse(text, workspace=self.workspace)
+        path = f"{self._base(ref.workspace)}/{collection}/{segment(ref.name)}"
+        return json.loads(self._get(f"{path}/revisions/{segment(ref.fragment)}" if ref.fragment else path))
+
+    def _put(self, workspace: str, collection: str, name: str, body: BaseModel) -> tuple[dict[str, Any], bool]:
+        content, headers = _json(body)
+        path = f"{self._base(workspace)}/{collection}/{segment(name)}"
+        answer = self._http.call("PUT", path, content=content, headers=headers)
+        return json.loads(answer.content), answer.status == 201
+
+    def _lookup(self, workspace: str, by: str, wanted: Sequence[str]) -> Iterator[Task]:
+        for start in range(0, len(wanted), LOOKUP_SIZE):
+            body = {by: list(wanted[start : start + LOOKUP_SIZE])}
+            answer = self._http.call("POST", f"{self._base(workspace)}/tasks:lookup", json=body)
+            yield from map(_task, json.loads(answer.content)["data"])
+
+
+class _RunOnly(BaseModel):
+    run: RunSummary
+
+
+_OUTCOMES = TypeAdapter(list[TrialOutcome])
+_FILES = TypeAdapter(list[BundleFile])
+
+
+def _json(body: BaseModel | None) -> tuple[bytes | None, dict[str, str]]:
+    if body is None:
+        return None, {}
+    return body.model_dump_json().encode(), {"Content-Type": "application/json"}
+
+
+def _task(record: dict[str, Any]) -> Task:
+    """A task from its JSON. The digest is no member of it: it follows from the content, as everywhere."""
+    body = TaskInput(spec=record["spec"], metadata=record["metadata"])
+    return Task.model_validate({**record, "digest": body.digest()})
+
+
+def _taskset(record: dict[str, Any]) -> Taskset:
+    digest = taskset_digest(
+        record["tasks"],
+        description=record["description"],
+        files_ref=record["files_ref"],
+        metadata=[Annotation.model_validate(item) for item in record["metadata"]],
+    )
+    return Taskset.model_validate({**record, "digest": digest})

@@ -1,0 +1,130 @@
+"""A backend for tests: the real service and catalog, an artifact store in memory, and runs that a test ends by hand."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harbor_assets.catalog import open_catalog
+from harbor_assets.domain.outcomes import Outcome, Reason, TrialOutcome
+from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.plans import PlannedTask, SandboxChoice, trial_id
+from harbor_assets.domain.runs import Run
+from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, TaskInput, TasksetInput
+from harbor_assets.domain.views import LogChunk
+from harbor_assets.engine.evaluations import Deployment, Evaluations, bundle_key
+from harbor_assets.interfaces.backend import Backend
+from tests.fakes.artifacts import MemoryArtifacts
+
+NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
+
+
+class Executions:
+    """Records what was started; nobody works. `dead` are runs whose worker is gone."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.dead: set[str] = set()
+
+    def start(self, run_id: str) -> bool:
+        self.started.append(run_id)
+        self.dead.discard(run_id)
+        return True
+
+    def alive(self, run_id: str) -> bool:
+        return run_id not in self.dead
+
+    def clean(self) -> Sequence[str]:
+        return ()
+
+
+class Sandboxes:
+    def choose(self, requested: str) -> SandboxChoice:
+        return SandboxChoice(kind="process", why=f"asked for {requested}", notes=("a fake one",))
+
+
+class Logs:
+    def read(self, run: Run, task: int | None, offset: int) -> LogChunk:
+        text = f"log of {run.id} {task}\n"[offset:]
+        return LogChunk(text=text, next_offset=offset + len(text), done=True)
+
+
+class World:
+    """A backend and the means to move it on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog = open_catalog(f"sqlite:///{folder / 'catalog.db'}")
+        self.artifacts = MemoryArtifacts()
+        self.executions = Executions()
+        evaluations = Evaluations(
+            tasks=self.catalog,
+            runs=self.catalog,
+            artifacts=self.artifacts,
+            executions=self.executions,
+            sandboxes=Sandboxes(),
+            logs=Logs(),
+            deployment=Deployment(
+                owner="me", n_concurrent=4, timeout_seconds=3600, harbor_version="0.26.0", version="0.1.0"
+            ),
+        )
+        self.backend = Backend(evaluations=evaluations, tasks=self.catalog, artifacts=self.artifacts)
+
+    def publish(self, *names: str, taskset: str = "suite") -> str:
+        """Store tasks and a taskset of them; returns its pinned reference."""
+        for name in names:
+            self.catalog.put_task("default", name, task_input(f"org/{name}"))
+        return self.catalog.put_taskset("default", taskset, TasksetInput(tasks=list(names)))[0].ref
+
+    def end(self, run_id: str, *rewards: float | Reason, state: ResultState = ResultState.READY) -> None:
+        """End the run: a reward or the reason for having none, for each task in order."""
+        run = self.catalog.get_run(run_id)
+        self.catalog.mark_started(run_id, NOW)
+        for task, ended in zip(run.plan.tasks, rewards, strict=True):
+            self.catalog.add_outcome(outcome(run_id, task, ended))
+        scored = any(isinstance(ended, float) for ended in rewards)
+        self.catalog.finish(
+            run_id, RunPhase.COMPLETED if scored else RunPhase.FAILED, state if scored else ResultState.NONE, at=NOW
+        )
+
+    def put_bundle(self, run_id: str, files: dict[str, bytes]) -> None:
+        for path, data in files.items():
+            self.artifacts.put_bytes(f"{bundle_key(run_id)}/{path}", data)
+
+
+@contextmanager
+def world(folder: Path) -> Iterator[World]:
+    made = World(folder)
+    with made.catalog:
+        yield made
+
+
+def task_input(native_id: str, **config: object) -> TaskInput:
+    return TaskInput(
+        spec=HarborTask(
+            native_task_id=native_id,
+            source=ArchiveSource(fileset_ref="default/harbor-tasks#a/b/task_archive", files_hash="0" * 64),
+            harbor_hash=HarborHash(digest="1" * 64, harbor_version="0.26.0"),
+            instruction="Do it.",
+            config={"task": {"name": native_id}, "nothing": None, **config},  # type: ignore[dict-item]
+        )
+    )
+
+
+def outcome(run_id: str, task: PlannedTask, ended: float | Reason) -> TrialOutcome:
+    from harbor_assets.domain.outcomes import OUTCOME_OF
+
+    scored = not isinstance(ended, Reason)
+    return TrialOutcome(
+        run_id=run_id,
+        index=task.index,
+        task=task.name,
+        task_ref=task.ref,
+        native_task_id=task.native_task_id,
+        k=1,
+        trial_id=trial_id(task, 1),
+        outcome=Outcome.SCORED if scored else OUTCOME_OF[ended],
+        reason=Reason.GRADED if scored else ended,
+        message=None if scored else "as the test wanted",
+        reward=ended if scored else None,
+        trial_key=task.trial_key,
+    )
