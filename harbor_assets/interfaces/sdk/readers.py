@@ -179,12 +179,13 @@ class _Finder:
 
     def _inside(self, relative: str) -> str | None:
         folder, name = os.path.split(relative.rstrip("/"))
+        if name in ("", "."):
+            return None
         real = self._folders.get(folder)
         if real is None:
             real = self._folders[folder] = os.path.realpath(f"{self._root}/{folder}")
-        path = os.path.realpath(f"{real}/{name}") if name in ("..", ".") else f"{real}/{name}"
-        if os.path.islink(path):
+        path = f"{real}/{name}"
+        if name == ".." or Path(path).is_symlink():
             path = os.path.realpath(path)
-        if path != self._root and not path.startswith(f"{self._root}/"):
-            return None
-        return path if os.path.lexists(path) else None
+        inside = path == self._root or path.startswith(f"{self._root}/")
+        return path if inside and os.path.lexists(path) else None
