@@ -237,10 +237,13 @@ def _link_problems(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
 
 
 def ref_segment(name: str) -> str:
-    """A folder's name as one segment of a fileset reference: what the grammar does not allow becomes `-`."""
+    """A folder's name as one segment of a fileset reference: what the grammar does not allow becomes `-`.
+
+    Letters and decimal digits only: what else counts as a word character differs between regular expression engines.
+    """
     plain = unicodedata.normalize("NFC", name)
-    kept = "".join(c if c.isalnum() or c in "_-." else "-" for c in plain).rstrip(".")
-    return kept or "task"
+    kept = "".join(c if c in "_-." or c.isdecimal() or unicodedata.category(c)[0] == "L" else "-" for c in plain)
+    return kept.rstrip(".") or "task"
 
 
 def fileset_ref(workspace: str, folder: str, files_hash: str) -> str:
