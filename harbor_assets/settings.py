@@ -21,7 +21,7 @@ _CONCURRENCY = 4
 _CONCURRENCY_MAX = 1000
 
 _CANCEL_POLL_SECONDS = 0.3  # a cancel is seen within "seconds"; one small query each time
-_WATCH_POLL_SECONDS = 1.0  # as fast as a person reads, and how soon a lost worker is found while being watched
+_WATCH_POLL_SECONDS = 0.2  # a person notices no delay; the watcher looks less often where a look is dear
 _POLL_RANGE = (0.01, 60.0)  # below, a poll is a busy loop; above, "within seconds" is not kept
 
 LAYOUT = 1  # the arrangement of the home folder; raised when an older program could not read it any more
@@ -52,6 +52,7 @@ class Settings:
     n_concurrent: int
     cancel_poll_seconds: float
     watch_poll_seconds: float
+    debug: bool
     from_environment: frozenset[str] = frozenset()  # names of the variables that were set
     unknown: tuple[str, ...] = ()  # variables with our prefix that no setting reads: misspelled, most likely
 
@@ -273,6 +274,13 @@ def _seconds(low: float, high: float) -> Callable[[str], float]:
     return parse
 
 
+def _switch(text: str) -> bool:
+    value = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}.get(text.lower())
+    if value is None:
+        raise _BadValue("must be 1 or 0")
+    return value
+
+
 def _user(_: Mapping[str, Any]) -> str:
     import getpass  # imports termios and more: only where no owner is set
 
@@ -322,6 +330,7 @@ _VARIABLES = (
         _seconds(*_POLL_RANGE),
         lambda _: _WATCH_POLL_SECONDS,
     ),
+    _Variable("debug", "1: an error is printed with the place it comes from", _switch, lambda _: False),
 )
 assert {variable.field for variable in _VARIABLES} | {"from_environment", "unknown"} == {
     f.name for f in fields(Settings)

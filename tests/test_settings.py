@@ -49,6 +49,7 @@ def test_empty_counts_as_unset(tmp_path: Path) -> None:
         ("CANCEL_POLL_SECONDS", "inf"),
         ("CANCEL_POLL_SECONDS", "soon"),
         ("WATCH_POLL_SECONDS", "0"),
+        ("DEBUG", "2"),
         ("WORKSPACE", "a/b"),
         ("OWNER", "two\nlines"),
         ("CATALOG_URL", "mysql://h/db"),
