@@ -114,7 +114,7 @@ class SqlRuns:
                 runs.append(_run(row))
             except Broken:
                 unreadable.append(row.id)
-        return Page(runs, page, page_size, total, unreadable)
+        return Page(runs, page, page_size, total, tuple(unreadable))
 
     def begin_execution(self, run_id: str) -> Run:
         """See `RunCatalog`."""
@@ -178,7 +178,7 @@ class SqlRuns:
                 phase=phase.value,
                 result_state=state.value,
                 ended_at=at,
-                error=error,
+                error=None if error is None else _plain(error),
                 held=False,
             )
 
@@ -342,3 +342,8 @@ def _outcome(row: Row[Any]) -> TrialOutcome:
 def _time(at: datetime) -> Any:
     """A bound value of the time columns' type, for use inside an SQL function."""
     return literal(at, RUNS.c.started_at.type)
+
+
+def _plain(text: str) -> str:
+    """`text` as every database takes it: no NUL, and what is not UTF-8 (a path of a task's making) escaped."""
+    return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()

@@ -221,4 +221,4 @@ def _page[R](found: Sequence[Stored], convert: Callable[[Stored], R], page: int,
             items.append(convert(stored))
         except HarborAssetsError:
             unreadable.append(f"{stored.workspace}/{stored.name}")
-    return Page(items, page, page_size, total, unreadable)
+    return Page(items, page, page_size, total, tuple(unreadable))

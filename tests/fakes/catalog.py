@@ -1,0 +1,297 @@
+"""A catalog in memory. Passes the same port tests as the one in SQL."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from harbor_assets.domain.errors import Conflict, IdempotencyConflict, NotFound, Problem, Refused
+from harbor_assets.domain.names import Ref, is_digest, name_problem, tag_problem
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.plans import RunPlan
+from harbor_assets.domain.runs import Run
+from harbor_assets.domain.tasks import Record, Task, TaskInput, Taskset, TasksetInput, taskset_digest
+from harbor_assets.engine.ports import Page
+
+
+class _Records[R: Record]:
+    """Named records as lists of revisions. `make` builds a record from its content and the common members."""
+
+    def __init__(self, noun: str, make: Callable[..., R]) -> None:
+        self.noun, self.make = noun, make
+        self.revisions: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self.tags: dict[tuple[str, str], dict[str, int]] = {}
+        self.updated: dict[tuple[str, str], datetime] = {}
+
+    def put(self, workspace: str, name: str, digest: str, content: Any, tags: Sequence[str]) -> tuple[R, bool]:
+        revisions = self.revisions.setdefault((workspace, name), [])
+        cut = not revisions or revisions[-1]["digest"] != digest
+        if cut:
+            revisions.append({"digest": digest, "content": content, "created_at": datetime.now(UTC)})
+        before = dict(self.tags.setdefault((workspace, name), {}))
+        self.tags[workspace, name] |= dict.fromkeys([*tags, "latest"], len(revisions))
+        if before != self.tags[workspace, name]:
+            self.updated[workspace, name] = datetime.now(UTC)
+        return self.view(workspace, name, len(revisions)), cut
+
+    def view(self, workspace: str, name: str, ordinal: int, *, whole_record: bool = False) -> R:
+        key = (workspace, name)
+        revision = self.revisions[key][ordinal - 1]
+        tags = {tag: at for tag, at in self.tags[key].items() if whole_record or at == ordinal}
+        return self.make(
+            revision["content"],
+            id=f"{self.noun}-{list(self.revisions).index(key)}",
+            name=name,
+            workspace=workspace,
+            revision=ordinal,
+            tags=tags,
+            created_at=self.revisions[key][0 if whole_record else ordinal - 1]["created_at"],
+            updated_at=self.updated[key],
+            digest=revision["digest"],
+        )
+
+    def ordinal(self, workspace: str, name: str, fragment: str | None) -> int | None:
+        key = (workspace, name)
+        if key not in self.revisions:
+            return None
+        if fragment and is_digest(fragment):
+            having = [n for n, revision in enumerate(self.revisions[key], 1) if revision["digest"] == fragment]
+            return having[-1] if having else None
+        return self.tags[key].get(fragment or "latest")
+
+    def get(self, workspace: str, name: str, fragment: str | None) -> R:
+        ordinal = self.ordinal(workspace, name, fragment)
+        if ordinal is None:
+            what = f"revision {fragment} of {workspace}/{name}" if fragment else f"{workspace}/{name}"
+            raise NotFound(f"{self.noun.capitalize()} not found: {what}")
+        return self.view(workspace, name, ordinal, whole_record=fragment is None)
+
+    def page(self, workspace: str, page: int, page_size: int) -> Page[R]:
+        names = [name for found, name in self.revisions if found == workspace]
+        return _page([self.get(workspace, name, None) for name in names], page, page_size)
+
+
+class MemoryCatalog:
+    """`TaskCatalog` and `RunCatalog` in dicts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._tasks = _Records("task", lambda body, **common: Task(**common, metadata=body.metadata, spec=body.spec))
+        self._tasksets = _Records("taskset", _make_taskset)
+        self._runs: dict[str, Run] = {}
+        self._keys: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._held: set[str] = set()  # runs a worker took up and did not let go
+        self._begun: dict[str, int] = {}  # run -> outcomes when a worker last took it up
+        self._outcomes: dict[str, dict[tuple[int, int], TrialOutcome]] = {}
+        self._tries: dict[str, dict[tuple[int, int], dict[datetime, str]]] = {}
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def put_task(self, workspace: str, name: str, body: TaskInput) -> tuple[Task, bool]:
+        _check(workspace, name, body.tags)
+        with self._lock:
+            return self._tasks.put(workspace, name, _digest(body.digest), body, body.tags)
+
+    def get_task(self, workspace: str, name: str, revision: str | None = None) -> Task:
+        with self._lock:
+            return self._tasks.get(workspace, name, revision)
+
+    def get_tasks(self, workspace: str, names: Sequence[str]) -> Mapping[str, Task]:
+        with self._lock:
+            there = [name for name in names if (workspace, name) in self._tasks.revisions]
+            return {name: self._tasks.get(workspace, name, None) for name in there}
+
+    def get_pinned_tasks(self, refs: Sequence[str]) -> Sequence[Task]:
+        with self._lock:
+            parsed = [(text, Ref.parse(text, workspace="")) for text in refs]
+            missing = [
+                text
+                for text, ref in parsed
+                if ref.digest is None or self._tasks.ordinal(ref.workspace, ref.name, ref.digest) is None
+            ]
+            if missing:
+                raise NotFound(
+                    "task references do not resolve", [Problem(text, "no such revision") for text in missing]
+                )
+            return [self._tasks.get(ref.workspace, ref.name, ref.digest) for _, ref in parsed]
+
+    def list_tasks(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Task]:
+        with self._lock:
+            return self._tasks.page(workspace, page, page_size)
+
+    def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
+        _check(workspace, name, body.tags)
+        with self._lock:
+            pinned = self._pin(workspace, body.tasks)
+            content = body.model_copy(update={"tasks": pinned})
+            digest = _digest(
+                lambda: taskset_digest(
+                    pinned, description=body.description, files_ref=body.files_ref, metadata=body.metadata
+                )
+            )
+            return self._tasksets.put(workspace, name, digest, content, body.tags)
+
+    def get_taskset(self, workspace: str, name: str, revision: str | None = None) -> Taskset:
+        with self._lock:
+            return self._tasksets.get(workspace, name, revision)
+
+    def list_tasksets(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Taskset]:
+        with self._lock:
+            return self._tasksets.page(workspace, page, page_size)
+
+    def _pin(self, workspace: str, members: Sequence[str]) -> list[str]:
+        pinned: dict[str, str] = {}
+        problems: list[Problem] = []
+        for text in members:
+            try:
+                ref = Ref.parse(text, workspace=workspace)
+            except Refused as refused:
+                problems.append(Problem(text, refused.message))
+                continue
+            if self._tasks.ordinal(ref.workspace, ref.name, ref.fragment) is None:
+                problems.append(Problem(text, "no such task"))
+            elif ref.bare in pinned:
+                problems.append(Problem(text, "already in this taskset"))
+            else:
+                pinned[ref.bare] = self._tasks.get(ref.workspace, ref.name, ref.fragment or "latest").ref
+        if problems:
+            raise Refused("The taskset has members that cannot be taken:", problems)
+        return sorted(pinned.values())
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    def add_run(self, plan: RunPlan, *, request_digest: str, idempotency_key: str | None = None) -> tuple[Run, bool]:
+        with self._lock:
+            key = (plan.workspace, plan.owner, idempotency_key or "")
+            if idempotency_key is not None and key in self._keys:
+                run_id, before = self._keys[key]
+                if before != request_digest:
+                    raise IdempotencyConflict(f"The key {idempotency_key!r} was used for run {run_id}.")
+                return self._runs[run_id], False
+            if plan.run_id in self._runs:
+                raise Conflict(f"The run id {plan.run_id} was given before.")
+            run = Run(plan=plan, phase=RunPhase.ACCEPTED, result_state=ResultState.PENDING, created_at=plan.created_at)
+            self._runs[run.id] = run
+            self._outcomes[run.id], self._tries[run.id], self._begun[run.id] = {}, {}, 0
+            if idempotency_key is not None:
+                self._keys[key] = (run.id, request_digest)
+            return run, True
+
+    def get_run(self, run_id: str) -> Run:
+        with self._lock:
+            if run_id not in self._runs:
+                raise NotFound(f"Run not found: {run_id}; there are {', '.join(self._runs)}")
+            return self._runs[run_id]
+
+    def list_runs(
+        self,
+        workspace: str | None = None,
+        *,
+        active: bool = False,
+        owner: str | None = None,
+        page: int = 1,
+        page_size: int = 100,
+    ) -> Page[Run]:
+        with self._lock:
+            found = [
+                run
+                for run in self._runs.values()
+                if workspace in (None, run.plan.workspace)
+                and owner in (None, run.plan.owner)
+                and not (active and run.phase.terminal)
+            ]
+        return _page(sorted(found, key=lambda run: run.created_at, reverse=True), page, page_size)
+
+    def begin_execution(self, run_id: str) -> Run:
+        with self._lock:
+            run, number = self.get_run(run_id), len(self._outcomes.get(run_id, {}))
+            lost = 0 if number > self._begun[run_id] else run.lost_workers + (run_id in self._held)
+            self._held.add(run_id)
+            self._begun[run_id] = number
+            return self._change(run_id, executions=run.executions + 1, lost_workers=lost)
+
+    def release(self, run_id: str) -> None:
+        with self._lock:
+            self.get_run(run_id)
+            self._held.discard(run_id)
+
+    def mark_started(self, run_id: str, at: datetime) -> Run:
+        with self._lock:
+            return self._change(run_id, phase=RunPhase.RUNNING, started_at=self.get_run(run_id).started_at or at)
+
+    def request_cancel(self, run_id: str, at: datetime) -> Run:
+        with self._lock:
+            return self._change(run_id, cancel_requested_at=self.get_run(run_id).cancel_requested_at or at)
+
+    def finish(
+        self, run_id: str, phase: RunPhase, state: ResultState, *, at: datetime, error: str | None = None
+    ) -> Run:
+        if not phase.terminal or state is ResultState.PENDING:
+            raise ValueError(f"a run does not end as {phase} with result state {state}")
+        with self._lock:
+            return self._change(run_id, phase=phase, result_state=state, ended_at=at, error=error)
+
+    def add_outcome(self, outcome: TrialOutcome) -> bool:
+        with self._lock:
+            run, rows = self.get_run(outcome.run_id), self._outcomes[outcome.run_id]
+            if run.phase.terminal or (outcome.index, outcome.k) in rows:
+                return False
+            rows[outcome.index, outcome.k] = outcome
+            return True
+
+    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
+        with self._lock:
+            self.get_run(run_id)
+            return [row for _, row in sorted(self._outcomes[run_id].items())]
+
+    def count_outcomes(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        with self._lock:
+            return {
+                run_id: dict(Counter(row.outcome.value for row in self._outcomes.get(run_id, {}).values()))
+                for run_id in run_ids
+            }
+
+    def add_try(self, run_id: str, index: int, k: int, start: datetime, leftovers: str) -> None:
+        with self._lock:
+            if (run := self.get_run(run_id)).phase.terminal:
+                raise Refused(f"Run {run_id} is {run.phase}; no trial can begin in it.")
+            self._tries[run_id].setdefault((index, k), {}).setdefault(start, leftovers)
+
+    def tries(self, run_id: str) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
+        with self._lock:
+            self.get_run(run_id)
+            return {trial: sorted(begun.items()) for trial, begun in self._tries[run_id].items()}
+
+    def _change(self, run_id: str, **values: Any) -> Run:
+        run = self.get_run(run_id)
+        if not run.phase.terminal:
+            self._runs[run_id] = run.model_copy(update=values)
+        return self._runs[run_id]
+
+
+def _make_taskset(body: TasksetInput, **common: Any) -> Taskset:
+    return Taskset(
+        **common, metadata=body.metadata, tasks=body.tasks, description=body.description, files_ref=body.files_ref
+    )
+
+
+def _check(workspace: str, name: str, tags: Sequence[str]) -> None:
+    for problem in (name_problem(workspace), name_problem(name), *map(tag_problem, tags)):
+        if problem:
+            raise Refused(problem)
+
+
+def _digest(make: Callable[[], str]) -> str:
+    try:
+        return make()
+    except ValueError as error:
+        raise Refused(f"a value that JSON cannot hold: {error}") from error
+
+
+def _page[T](items: Sequence[T], page: int, page_size: int) -> Page[T]:
+    if page < 1 or not 1 <= page_size <= 1000:
+        raise Refused(f"no page {page} of size {page_size}")
+    start = (page - 1) * page_size
+    return Page(items[start : start + page_size], page, page_size, len(items))
