@@ -1,0 +1,206 @@
+"""One command: a supervisor that owns everything the command starts, and the command itself with its rights reduced."""
+
+import _signal as signal  # pyright: ignore[reportMissingImports]
+import errno
+import os
+import select
+import stat
+import time
+
+from harbor_assets.sandboxes.process.inside import calls
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CANNOT_RUN, NOT_FOUND = 126, 127  # as shells do
+LONG = 100_000  # bytes; the kernel takes 128 KiB for one argument (MAX_ARG_STRLEN)
+
+
+def supervise(request: dict, control: int, streams: list[int], cgroups: list[int]) -> None:
+    """Run a command and tell its exit code on `control`; a byte or the end of file there kills all of its descendants.
+
+    What the command leaves in the background lives on below this process, which is its reaper until the sandbox ends.
+    """
+    calls.adopt_orphans()
+    os.setsid()
+    pid = os.fork()
+    if pid == 0:
+        _run(request, streams, cgroups)
+    for fd in {0, 1, 2, *streams}:
+        os.close(fd)
+    child = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(child, select.POLLIN)
+    poll.register(control, select.POLLIN)
+    ready = {fd for fd, _ in poll.poll()}
+    if child not in ready:
+        kill_descendants()
+        _tell(control, -signal.SIGKILL)
+        return
+    _tell(control, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        pass
+
+
+def kill_descendants() -> None:
+    """Kill all processes below this one, daemons that left their session included. Returns when none is left.
+
+    Stopping them first makes it end under a fork bomb too: a stopped process does not fork.
+    """
+    stopped: set[int] = set()
+    while True:
+        below = _descendants(os.getpid())
+        running = below - stopped
+        for pid in running:
+            _send(pid, signal.SIGSTOP)
+        stopped |= running
+        if running:
+            continue
+        for pid in below:
+            _send(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def account(user: str | int, passwd: str, group: str) -> tuple[int, int, list[int], str, str]:
+    """-> (uid, gid, all groups, home, login) of `name`, `uid`, `name:group` or `uid:gid`, as in a USER instruction.
+
+    `passwd` and `group` are the texts of the files inside: the task may have changed them. A number needs no entry.
+    Raises LookupError.
+    """
+    name, _, wanted = str(user).partition(":")
+    users = [row.split(":") for row in passwd.split("\n") if row.count(":") >= 6]
+    groups = [row.split(":") for row in group.split("\n") if row.count(":") >= 3]
+    row = next((r for r in users if r[0] == name), None) or next((r for r in users if r[2] == name), None)
+    if row is None and not name.isdigit():
+        raise LookupError(f"no such user: {name}")
+    uid, gid, home, login = (int(row[2]), int(row[3]), row[5] or "/", row[0]) if row else (int(name), 0, "/", name)
+    if wanted:
+        found = next((g for g in groups if wanted in (g[0], g[2])), None)
+        if found is None and not wanted.isdigit():
+            raise LookupError(f"no such group: {wanted}")
+        gid = int(found[2]) if found else int(wanted)
+    extra = [int(g[2]) for g in groups if login in g[3].split(",") and g[2].isdigit()]
+    return uid, gid, sorted({gid, *extra}), home, login
+
+
+def _run(request: dict, streams: list[int], cgroups: list[int]) -> None:
+    code = CANNOT_RUN
+    try:
+        os.setsid()
+        for number, fd in enumerate(streams):
+            os.dup2(fd, number)
+        argv, environment = _become(request, cgroups)
+        code = NOT_FOUND
+        _execute(argv, environment)
+    except BaseException as e:
+        if code == NOT_FOUND and not isinstance(e, FileNotFoundError):
+            code = CANNOT_RUN
+        os.write(2, f"sandbox: {e}\n".encode(errors="replace"))
+    finally:
+        os._exit(code)
+
+
+def _become(request: dict, cgroups: list[int]) -> tuple[list[str], dict[str, str]]:
+    for fd in cgroups:  # only the command joins: neither its memory limit nor its process limit can hit the supervisor
+        os.write(fd, b"0")
+    _write("/proc/self/oom_score_adj", "0")
+    uid, gid, groups, home, login = account(request["user"], _read("/etc/passwd"), _read("/etc/group"))
+    environment = {"PATH": PATH, "HOME": home, "USER": login, "LANG": "C.UTF-8", **request["env"]}
+    os.umask(0o022)
+    os.chdir(request["cwd"])
+    for fd in (0, 1, 2):  # so that another user may open /dev/stdout; these are pipes of our own
+        if request["privileged"] and stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.fchown(fd, uid, -1)
+    calls.limit_capabilities()
+    if request["privileged"]:
+        os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    if uid == 0:
+        calls.drop_capabilities()
+    calls.set_dumpable(True)
+    argv, kept = request["argv"], 3
+    if len(argv) == 3 and argv[1] == "-c" and len(argv[2]) > LONG:
+        argv, kept = [argv[0], "/proc/self/fd/3"], 4
+        script = os.memfd_create("script", 0)
+        with open(script, "wb", closefd=False) as f:
+            f.write(os.fsencode(request["argv"][2]))
+        os.lseek(script, 0, 0)
+        if script != 3:
+            os.dup2(script, 3)
+    os.closerange(kept, 1 << 20)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)  # a worker under nohup ignores some, and that is inherited
+    return argv, environment
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> None:
+    """exec by PATH. Not os.execvpe: it imports a module, and the interpreter's folder is not in this view."""
+    error: OSError = FileNotFoundError(errno.ENOENT, "command not found", argv[0])
+    folders = environment["PATH"].split(":") if "/" not in argv[0] else [""]
+    for folder in folders:
+        try:
+            os.execve(f"{folder}/{argv[0]}" if folder else argv[0], argv, environment)  # noqa: S606 -- no shell wanted
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as e:
+            error = e
+    raise error
+
+
+def _descendants(top: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as f:
+                    parent = int(f.read().rsplit(b")", 1)[1].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(name))
+    below: set[int] = set()
+    todo = [top]
+    while todo:
+        found = children.get(todo.pop(), [])
+        todo += found
+        below.update(found)
+    return below
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def _tell(control: int, code: int) -> None:
+    try:
+        os.write(control, b"%d" % code)
+    except OSError:
+        pass  # nobody listens any more
+
+
+def _read(path: str) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the task may have made it a pipe
+        with open(fd, errors="replace") as f:
+            return f.read(1 << 24)
+    except OSError:
+        return ""
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w") as f:
+            f.write(text)
+    except OSError:
+        pass  # some hosts refuse; the score is a wish
