@@ -179,7 +179,7 @@ class Evaluations:
         found = self._runs.list_runs(workspace, active=active, owner=owner, page=page, page_size=page_size)
         counts = self._runs.count_outcomes([run.id for run in found.items])
         items = [self._summary(run, counts.get(run.id, {})) for run in found.items]
-        return Page(items, found.page, found.page_size, found.total)
+        return Page(items, found.page, found.page_size, found.total, found.unreadable)
 
     def tasks(
         self, workspace: str, run_id: str, *, phase: TaskPhase | None = None, page: int = 1, page_size: int = 100

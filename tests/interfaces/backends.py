@@ -1,6 +1,6 @@
 """A backend for tests: the real service and catalog, an artifact store in memory, and runs that a test ends by hand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +9,7 @@ from harbor_assets.catalog import open_catalog
 from harbor_assets.domain.outcomes import Outcome, Reason, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import PlannedTask, SandboxChoice, trial_id
+from harbor_assets.domain.policies import account
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, TaskInput, TasksetInput
 from harbor_assets.domain.views import LogChunk
@@ -20,15 +21,17 @@ NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
 
 class Executions:
-    """Records what was started; nobody works. `dead` are runs whose worker is gone."""
+    """Records what was started; `on_start` is the worker. `dead` are runs whose worker is gone."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
         self.dead: set[str] = set()
+        self.on_start: Callable[[str], None] = lambda run_id: None
 
     def start(self, run_id: str) -> bool:
         self.started.append(run_id)
         self.dead.discard(run_id)
+        self.on_start(run_id)
         return True
 
     def alive(self, run_id: str) -> bool:
@@ -56,7 +59,8 @@ class World:
         self.catalog = open_catalog(f"sqlite:///{folder / 'catalog.db'}")
         self.artifacts = MemoryArtifacts()
         self.executions = Executions()
-        evaluations = Evaluations(
+        self.tasks = self.catalog
+        self.evaluations = Evaluations(
             tasks=self.catalog,
             runs=self.catalog,
             artifacts=self.artifacts,
@@ -67,7 +71,7 @@ class World:
                 owner="me", n_concurrent=4, timeout_seconds=3600, harbor_version="0.26.0", version="0.1.0"
             ),
         )
-        self.backend = Backend(evaluations=evaluations, tasks=self.catalog, artifacts=self.artifacts)
+        self.backend = Backend(evaluations=self.evaluations, tasks=self.catalog, artifacts=self.artifacts)
 
     def publish(self, *names: str, taskset: str = "suite") -> str:
         """Store tasks and a taskset of them; returns its pinned reference."""
@@ -84,6 +88,13 @@ class World:
         scored = any(isinstance(ended, float) for ended in rewards)
         self.catalog.finish(
             run_id, RunPhase.COMPLETED if scored else RunPhase.FAILED, state if scored else ResultState.NONE, at=NOW
+        )
+
+    def merge(self, run_id: str) -> None:
+        """The part of a bundle that commands read."""
+        summary = account(self.catalog.outcomes(run_id)).model_dump_json().encode()
+        self.put_bundle(
+            run_id, {"summary.json": b'{"task_count": 1}\n', "outcomes.json": summary, "report.html": b"<html>"}
         )
 
     def put_bundle(self, run_id: str, files: dict[str, bytes]) -> None:

@@ -1,0 +1,315 @@
+"""Commands that look at runs, fetch what they gave, and stop them."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harbor_assets.domain.errors import StorageFull
+from harbor_assets.domain.outcomes import Reason
+from harbor_assets.domain.phases import ResultState
+from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
+from harbor_assets.domain.views import LogChunk
+from harbor_assets.interfaces.cli import report
+from tests.cli.conftest import Cli
+from tests.interfaces.backends import NOW, World, outcome, task_input
+
+
+def submit(w: World, *names: str) -> str:
+    request = RunRequest(spec=Spec(tasks=TaskSelection(taskset=w.publish(*names))))
+    return w.evaluations.submit("default", request).run.id
+
+
+def ended(w: World, *rewards: float | Reason, state: ResultState = ResultState.READY) -> str:
+    run_id = submit(w, *(f"t{at}" for at in range(len(rewards))))
+    w.end(run_id, *rewards, state=state)
+    if state is ResultState.READY:
+        w.merge(run_id)
+    return run_id
+
+
+def test_lists_of_runs(cli: Cli, w: World):
+    first, second = ended(w, 1.0, Reason.REWARD_EMPTY), submit(w, "a")
+    lines = cli("runs", "list").out.splitlines()
+    assert lines[0].split() == ["RUN", "PHASE", "RESULTS", "SCORED", "AGENT", "SUBMITTED", "TASKSET"]
+    assert [line.split()[:4] for line in lines[1:]] == [
+        [second, "accepted", "pending", "0/1"],
+        [first, "completed", "ready", "1/2"],
+    ]
+    found = cli("runs", "list", "--active", "--mine", "--json").json
+    assert [(run["id"], run["phase"], run["result_state"]) for run in found["data"]] == [
+        (second, "accepted", "pending")
+    ]
+    assert found["pagination"] == {
+        "page": 1,
+        "page_size": 100,
+        "current_page_size": 1,
+        "total_pages": 1,
+        "total_results": 1,
+    }
+
+
+def test_a_list_that_is_cut_says_so(cli: Cli, w: World):
+    for _ in range(3):
+        submit(w, "a")
+    said = cli("runs", "list", "--page-size", "2")
+    assert len(said.out.splitlines()) == 3
+    assert "2 of 3 runs; page 1 of 2" in said.err
+    assert cli("runs", "list", "--page-size", "2", "--page", "2", "--json").json["pagination"]["total_pages"] == 2
+
+
+def test_runs_that_cannot_be_read_are_named(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    from dataclasses import replace
+
+    real = w.catalog.list_runs
+    monkeypatch.setattr(w.catalog, "list_runs", lambda *a, **k: replace(real(*a, **k), unreadable=("run-broken",)))
+    said = cli("runs", "list")
+    assert said.code == 0
+    assert "run-broken is stored but cannot be read" in said.err
+
+
+def test_status_of_a_run(cli: Cli, w: World):
+    run_id = submit(w, "a", "b")
+    text = cli("runs", "status", run_id)
+    assert "Phase:     accepted, results pending" in text.out
+    assert f"Follow it: harbor-assets runs status {run_id} --watch" in text.out
+    found = cli("runs", "status", run_id, "--json").json
+    assert found["run"]["taskset_ref"].startswith("default/suite#")
+    assert [task["task"] for task in found["tasks"]] == ["a", "b"]
+
+
+def test_tasks_by_phase(cli: Cli, w: World):
+    run_id = ended(w, 1.0, Reason.REWARD_MISSING)
+    found = cli("runs", "tasks", run_id, "--phase", "failed", "--json").json
+    assert [(task["index"], task["task"], task["phase"]) for task in found["data"]] == [(1, "t1", "failed")]
+    assert found["data"][0]["outcomes"][0]["outcome"] == "verifier_failed"
+    assert found["pagination"]["total_results"] == 1
+    lines = cli("runs", "tasks", run_id).out.splitlines()
+    assert lines[1].split() == ["0", "t0", "succeeded", "scored", "1.0000"]
+    assert lines[2].split()[:5] == ["1", "t1", "failed", "verifier_failed", "reward_missing"]
+    assert cli("runs", "tasks", run_id, "--phase", "expired", "--json").json["data"] == []
+
+
+def test_results_show_means_with_what_they_rest_on(cli: Cli, w: World):
+    run_id = ended(w, 1.0, Reason.REWARD_MISSING, 0.5)
+    said = cli("runs", "results", run_id)
+    assert said.code == 0
+    assert "mean, scored only        0.7500  2 of 3 trials, 2 of 3 tasks" in said.out
+    assert "mean, missing as zero    0.5000" in said.out
+    assert "pass@1, scored only      0.5000" in said.out
+    assert "1      t1    1  verifier_failed  -       reward_missing" in said.out
+    found = cli("runs", "results", run_id, "--json").json
+    assert found["summary"] == {"task_count": 1}
+    assert found["outcomes"]["policies"]["scored_only"]["mean"] == 0.75
+
+
+def test_results_survive_a_failed_merge(cli: Cli, w: World):
+    run_id = ended(w, 1.0, 0.5, state=ResultState.FAILED)
+    said = cli("runs", "results", run_id)
+    assert said.code == 0
+    assert "mean, scored only        0.7500" in said.out
+    assert "could not be merged" in said.out
+    assert cli("runs", "results", run_id, "--json").json["summary"] is None
+
+
+@pytest.mark.parametrize("verb", ["results", "download"])
+def test_what_is_not_ready_says_when_it_will_be(cli: Cli, w: World, verb: str):
+    run_id = submit(w, "a")
+    said = cli("runs", verb, run_id)
+    assert (said.code, said.out) == (2, "")
+    assert f"runs status {run_id} --watch" in said.err
+
+
+@pytest.mark.parametrize("verb", ["status", "results", "download", "tasks", "cancel", "logs"])
+def test_an_unknown_run_is_refused_with_the_nearest(cli: Cli, w: World, verb: str):
+    run_id = submit(w, "a")
+    said = cli("runs", verb, run_id[:-1])
+    assert (said.code, said.out) == (2, "")
+    assert run_id in said.err
+
+
+def test_download_writes_the_bundle(cli: Cli, w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run_id = ended(w, 1.0)
+    monkeypatch.chdir(tmp_path)
+    said = cli("runs", "download", run_id)
+    assert said.code == 0
+    assert (tmp_path / run_id / "agent-eval-results" / "report.html").read_bytes() == b"<html>"
+    assert f"Report: {tmp_path}/{run_id}/agent-eval-results/report.html" in said.out
+    found = cli("runs", "download", run_id, "--output", tmp_path / "x", "--json").json
+    assert Path(found["folder"]).is_dir()
+    (tmp_path / run_id / "agent-eval-results" / "report.html").write_text("mine")
+    refused = cli("runs", "download", run_id)
+    assert refused.code == 2
+    assert "report.html: has another size" in refused.err
+
+
+def test_cancel_says_what_it_did(cli: Cli, w: World):
+    run_id = submit(w, "a")
+    said = cli("runs", "cancel", run_id)
+    assert (said.code, f"{run_id} is being cancelled: 0 of 1 trials had ended" in said.out) == (0, True)
+    assert w.catalog.get_run(run_id).cancel_requested_at
+    w.end(run_id, 1.0)
+    again = cli("runs", "cancel", run_id, "--json")
+    assert (again.json["run"]["phase"], "has ended already" in again.err) == ("completed", True)
+
+
+def test_logs_are_printed_whole_and_harmless(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    run_id = submit(w, "a")
+    text = "one\r\n\x1b]0;evil\x07two\n"
+    pieces = [LogChunk(text=text[at : at + 9], next_offset=at + 9, done=False) for at in range(0, len(text), 9)]
+    pieces[-1] = pieces[-1].model_copy(update={"done": True})
+
+    def read(*_: object, task: int | None = None, offset: int = 0) -> LogChunk:
+        return pieces[offset // 9]
+
+    monkeypatch.setattr(w.evaluations, "logs", read)
+    said = cli("runs", "logs", run_id, "--task", "0")
+    assert (said.code, said.out) == (0, "one\n\\x1b]0;evil\\x07two\n")
+    refused = cli("runs", "logs", run_id, "--task", "-1")
+    assert refused.code == 2
+
+
+def test_following_a_log_waits_for_more_and_takes_up_a_lost_run(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    run_id = submit(w, "a")
+    begin = time.monotonic()
+
+    def read(*_: object, task: int | None = None, offset: int = 0) -> LogChunk:
+        late = time.monotonic() - begin > 2.0
+        return LogChunk(text="end\n" if late else "", next_offset=4 if late else 0, done=late)
+
+    monkeypatch.setattr(w.evaluations, "logs", read)
+    assert cli("runs", "logs", run_id).out == ""
+    w.executions.started.clear()
+    timer = threading.Timer(0.5, w.executions.dead.add, [run_id])
+    timer.start()
+    said = cli("runs", "logs", run_id, "--follow")
+    timer.join()
+    assert said.out == "end\n"
+    assert w.executions.started == [run_id]
+
+
+# --- watching -----------------------------------------------------------------------------------------------------
+
+
+def test_watching_tells_each_task_as_it_ends(cli: Cli, w: World):
+    run_id = submit(w, "a", "b")
+
+    def work() -> None:
+        tasks = w.catalog.get_run(run_id).plan.tasks
+        time.sleep(0.2)
+        w.catalog.mark_started(run_id, NOW)
+        time.sleep(0.2)
+        w.catalog.add_outcome(outcome(run_id, tasks[1], Reason.REWARD_EMPTY))
+        time.sleep(0.2)
+        w.merge(run_id)
+        w.end(run_id, 0.25, Reason.REWARD_EMPTY)
+        w.merge(run_id)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    said = cli("runs", "status", run_id, "--watch")
+    worker.join()
+    assert said.code == 3
+    assert said.out.splitlines()[:5] == [
+        f"{run_id} accepted",
+        f"{run_id} running",
+        "1/2 b verifier_failed reward_empty",
+        "2/2 a scored 0.2500",
+        f"{run_id} completed",
+    ]
+
+
+def test_watching_takes_up_a_run_whose_worker_dies(cli: Cli, w: World):
+    run_id = submit(w, "a")
+    w.executions.dead.add(run_id)
+    w.executions.on_start = lambda lost: w.end(lost, 1.0)
+    said = cli("runs", "status", run_id, "--watch")
+    assert said.code == 0
+    assert f"{run_id} had lost its worker; it goes on" in said.err
+    assert "scored 1 of 1 trials" in said.out
+
+
+def test_an_ended_run_is_told_at_once_and_as_json(cli: Cli, w: World):
+    run_id = ended(w, 1.0, 1.0)
+    said = cli("runs", "status", run_id, "--watch", "--json")
+    assert (said.code, said.json["run"]["phase"]) == (0, "completed")
+    assert "Mean 1.0000 (scored 2 of 2 trials, 2 of 2 tasks)" in said.err
+
+
+def test_many_that_were_not_scored_are_counted_and_the_first_named(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(report, "NAMED_MAX", 2)
+    run_id = ended(w, 1.0, *[Reason.REWARD_EMPTY] * 3, Reason.SANDBOX_LOST)
+    said = cli("runs", "status", run_id, "--watch")
+    assert "Not scored: 3 verifier_failed (reward_empty 3)" in said.out
+    assert "Not scored: 1 infra_failed (sandbox_lost 1)" in said.out
+    assert "  1 t1 verifier_failed reward_empty: as the test wanted" in said.out
+    assert f"  … and 2 more; all of them: harbor-assets runs tasks {run_id}" in said.out
+
+
+def test_the_live_picture_holds_thousands_of_tasks_and_no_markup(
+    w: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.progress import LiveView
+    from harbor_assets.interfaces.sdk.client import Client
+
+    with Client(w.backend) as client:
+        status = client.run_status(ended(w, 1.0, *[Reason.REWARD_EMPTY] * 19))
+    many = [
+        task.model_copy(update={"index": at, "task": "[red]evil[/red]\x1b[2J", **({"running": 1} if at % 3 else {})})
+        for at, task in enumerate(status.tasks * 500)
+    ]
+    monkeypatch.setenv("COLUMNS", "100")
+    with LiveView(Output()) as view:
+        view.show(status.model_copy(update={"tasks": tuple(many)}))
+    said = capsys.readouterr().out
+    assert "[red]evil[/red]\\x1b[2J" in said
+    assert "\x1b[2J" not in said
+    assert "more" in said
+    assert len(said.splitlines()) < 24
+
+
+# --- faults -------------------------------------------------------------------------------------------------------
+
+
+def test_a_recovery_that_fails_does_not_fail_the_command(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    def full() -> list[str]:
+        raise StorageFull("no space left")
+
+    monkeypatch.setattr(w.evaluations, "recover", full)
+    said = cli("runs", "list")
+    assert said.code == 0
+    assert "could not be taken up: no space left" in said.err
+
+
+@pytest.mark.parametrize(("debug", "shown"), [("", False), ("1", True)])
+def test_what_nobody_foresaw_is_one_line_unless_debugging(
+    cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch, debug: str, shown: bool
+):
+    def fail(*_: object, **__: object) -> Any:
+        raise ZeroDivisionError("by\nnothing\x1b[2J")
+
+    monkeypatch.setattr(w.evaluations, "list_runs", fail)
+    monkeypatch.setenv("HARBOR_ASSETS_DEBUG", debug)
+    said = cli("runs", "list")
+    assert (said.code, said.out) == (1, "")
+    assert "Unexpected ZeroDivisionError: by nothing\\x1b[2J" in said.err
+    assert ("Traceback" in said.err) is shown
+
+
+def test_names_of_strangers_do_not_reach_the_terminal_raw(cli: Cli, w: World):
+    w.catalog.put_task("default", "t", task_input("org/\x1b[31mred"))
+    run_id = submit_of(w, "t")
+    said = cli("runs", "submit", "--taskset", "suite", "--list-tasks")
+    assert "org/\\x1b[31mred" in said.out
+    assert run_id in cli("runs", "list").out
+
+
+def submit_of(w: World, name: str) -> str:
+    from harbor_assets.domain.tasks import TasksetInput
+
+    w.catalog.put_taskset("default", "suite", TasksetInput(tasks=[name]))
+    request = RunRequest(spec=Spec(tasks=TaskSelection(taskset="suite")))
+    return w.evaluations.submit("default", request).run.id
