@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import harbor_assets
 from harbor_assets.sandboxes.process import limits as limiting
 from harbor_assets.sandboxes.process import mask, nat, net, pipes
+from harbor_assets.sandboxes.process.certificates import certificate_variables
 from harbor_assets.sandboxes.process.inside import keeper as keeping
 from harbor_assets.sandboxes.process.inside.init import receive
 from harbor_assets.sandboxes.process.limits import Cgroups, Limits, Memory
@@ -135,7 +136,7 @@ class Sandbox:
         request = {
             "argv": [str(arg) for arg in argv],
             "cwd": cwd or "/",
-            "env": dict(env or {}),
+            "env": {**certificate_variables(), **(env or {})},
             "user": 0 if user is None else user,
             "host_network": self._on_host_network,
         }
