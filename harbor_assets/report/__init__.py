@@ -1,0 +1,5 @@
+"""Draws a run's report: one self-contained HTML page."""
+
+from harbor_assets.report.html import HtmlReport
+
+__all__ = ["HtmlReport"]
