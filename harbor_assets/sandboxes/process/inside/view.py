@@ -64,7 +64,7 @@ def _overlay(top: str, lowers: list[str], privileged: bool) -> None:
     upper, work = f"rw/upper/{name}", f"rw/work/{name}"
     os.makedirs(upper, exist_ok=True)
     os.makedirs(work, exist_ok=True)
-    state = os.stat(lowers[-1])
+    state = os.stat(lowers[0])  # what shows: a layer may have changed the folder itself
     os.chmod(upper, stat.S_IMODE(state.st_mode))
     if privileged:
         os.chown(upper, state.st_uid, state.st_gid)
