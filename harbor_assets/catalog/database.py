@@ -176,6 +176,8 @@ class Database:
             yield
         except exc.DBAPIError as error:
             raise self._meaning(error) from error
+        except exc.StatementError as error:  # a value that no column takes: our own mistake, told without the statement
+            raise (error.orig or error) from None
         except exc.TimeoutError as error:
             raise ServiceUnavailable("Too many requests to the catalog at once; try again.") from error
 

@@ -89,10 +89,9 @@ def publish(
     records, revisions = tables.records, tables.revisions
     now = datetime.now(UTC)
     row = connection.execute(
-        select(records.c.id, records.c.latest, revisions.c.digest)
-        .join(revisions, and_(revisions.c.record_id == records.c.id, revisions.c.ordinal == records.c.latest))
+        select(records.c.id, records.c.latest)
         .where(records.c.workspace == workspace, records.c.name == name)
-        .with_for_update(of=records)
+        .with_for_update()
     ).first()
     if row is None:
         record_id, ordinal = new_id(tables.noun), 1
@@ -102,7 +101,10 @@ def publish(
             )
         )
     else:
-        record_id, ordinal = row.id, row.latest if row.digest == digest else row.latest + 1
+        # After the lock, not joined to it: Postgres would join the row it waited for to revisions of before the wait.
+        newest = (revisions.c.record_id == row.id, revisions.c.ordinal == row.latest)
+        unchanged = connection.scalar(select(revisions.c.digest).where(*newest)) == digest
+        record_id, ordinal = row.id, row.latest if unchanged else row.latest + 1
     cut = row is None or row.latest != ordinal
     if cut:
         connection.execute(

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+_SCRIPTS = Path(__file__).parent
+
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
     """Run the scripts that are missing, in the caller's transaction: all of them or none."""
@@ -11,6 +13,6 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
