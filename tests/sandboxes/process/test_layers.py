@@ -1,6 +1,7 @@
 """Layers of a Dockerfile: made in real sandboxes, kept by content, shared, and never half."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harbor_assets.examples import hello_world
 from harbor_assets.sandboxes.process import layers
 from harbor_assets.sandboxes.process.layers import (
     BuiltLayers,
@@ -23,6 +25,7 @@ from harbor_assets.sandboxes.process.layers import (
 )
 from harbor_assets.sandboxes.process.mask import shown_folders
 from harbor_assets.sandboxes.process.sandbox import Sandbox
+from tests.suites import make
 
 
 @pytest.fixture
@@ -411,3 +414,57 @@ def test_a_step_has_the_network_that_it_may(home: Path, env: Path) -> None:
 def test_layers_are_out_of_other_users_reach(home: Path, env: Path) -> None:
     made(home, dockerfile(env, "RUN echo > /a\n"))
     assert (home / "layers").stat().st_mode & 0o077 == 0
+
+
+def trial(task: Path, home: Path, trials: Path, *, agent: str = "oracle") -> dict:
+    """A real Harbor trial in the sandbox; its result.json."""
+    from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
+    from harbor.trial.trial import Trial
+
+    async def run() -> None:
+        config = TrialConfig(
+            task=TaskConfig(path=task),
+            trial_name=task.name,
+            trials_dir=trials,
+            agent=AgentConfig(name=agent),
+            environment=EnvironmentConfig(
+                import_path="harbor_assets.sandboxes.process.environment:ProcessEnvironment", kwargs={"home": str(home)}
+            ),
+        )
+        await (await Trial.create(config)).run()
+
+    asyncio.run(run())
+    return json.loads((trials / task.name / "result.json").read_text())
+
+
+def reward(result: dict) -> float:
+    assert result["exception_info"] is None
+    return result["verifier_result"]["rewards"]["reward"]
+
+
+def test_hello_world_tells_the_oracle_from_nop(home: Path, tmp_path: Path) -> None:
+    task = hello_world() / "hello-world"
+    assert reward(trial(task, home, tmp_path / "oracle")) == 1.0
+    assert reward(trial(task, home, tmp_path / "nop", agent="nop")) == 0.0
+
+
+@pytest.mark.req_root
+def test_a_trial_finds_everything_a_dockerfile_made(home: Path, tmp_path: Path) -> None:
+    task = make.dockerfile_steps(tmp_path / "suite")
+    assert reward(trial(task, home, tmp_path / "first")) == 1.0
+    first = kept(home)
+    assert reward(trial(task, home, tmp_path / "second")) == 1.0
+    assert kept(home) == first
+    assert reward(trial(task, home, tmp_path / "nop", agent="nop")) == 0.0
+    sandbox = json.loads((tmp_path / "first" / task.name / "sandbox.json").read_text())
+    assert sandbox["substituted"] == "debian:bookworm-slim"
+    assert len(sandbox["layers"]) == len(first)
+    assert any(note.startswith("CMD") for note in sandbox["notes"])
+
+
+def test_a_trial_of_a_broken_dockerfile_says_why(home: Path, tmp_path: Path) -> None:
+    dockerfile = "FROM debian:bookworm-slim\nRUN echo 'no luck' && exit 7\n"
+    result = trial(make.make_task(tmp_path / "suite", "broken", dockerfile=dockerfile), home, tmp_path / "trials")
+    assert result["exception_info"]["exception_type"] == "LayerBuildError"
+    assert "exit code 7. It printed:\nno luck" in result["exception_info"]["exception_message"]
+    assert result["verifier_result"] is None
