@@ -1,7 +1,7 @@
 """What a task folder, and the archive made of it, may hold: limits, paths, links. Pure: it judges lists of entries.
 
 The packer, the unpacker and the validator share these rules, so that nothing is published that cannot be unpacked.
-Source: the API's archive contract (docs/decisions.md, "Task archives").
+Source: the API's archive contract (docs/decisions.md, "Digests").
 """
 
 import unicodedata

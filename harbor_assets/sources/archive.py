@@ -1,6 +1,6 @@
 """Task archives: packed so that equal folders give equal bytes, and unpacked as if a stranger had made them.
 
-Source of the form: the API's archive contract (docs/decisions.md, "Task archives"): gzip without name and time, a PAX
+Source of the form: the API's archive contract (docs/decisions.md, "Digests"): gzip without name and time, a PAX
 tar, entries sorted by path with the folder first, owners and times zero, modes kept, nothing left out.
 """
 

@@ -1,7 +1,9 @@
 """Judge one task folder: all that would make Harbor, the archive or the catalog refuse it, by file and reason."""
 
+import os
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbor_assets.domain.archives import Tree, metadata_limit, tree_problems
@@ -41,7 +43,7 @@ def check_folder(scan: Scan) -> CheckedFolder:
             _ask_harbor(found)
     return CheckedFolder(
         name=visible(scan.folder.name),
-        folder=visible(str(scan.folder)),
+        folder=folder_text(scan.folder),
         status=scan.signature,
         native_task_id=toml.native_task_id if toml else None,
         instruction=instruction,
@@ -49,6 +51,11 @@ def check_folder(scan: Scan) -> CheckedFolder:
         warnings=toml.warnings if toml else (),
         problems=found.cut(),
     )
+
+
+def folder_text(folder: Path) -> str:
+    """The path as it is; one that is not UTF-8 (its task cannot be valid) in a form that can be kept as text."""
+    return os.fsencode(folder).decode(errors="backslashreplace")
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.suites import CheckedFolder, FileProblem, Suite, assemble, suite_name
 from harbor_assets.domain.text import visible
 from harbor_assets.sources.cache import StatusCache
-from harbor_assets.sources.checks import check_folder
+from harbor_assets.sources.checks import check_folder, folder_text
 from harbor_assets.sources.scan import scan
 
 _KIND = "checked"
@@ -45,6 +45,7 @@ def _open(given: Path) -> tuple[Path, list[os.DirEntry[str]]]:
     try:
         str(given).encode()
         folder = given.resolve(strict=True)
+        str(folder).encode()
         with os.scandir(folder) as entries:
             children = list(entries)
     except UnicodeEncodeError as error:
@@ -94,7 +95,7 @@ def _read_child(folder: Path, child: os.DirEntry[str], cache: StatusCache | None
 def _unread(folder: Path, reason: str) -> CheckedFolder:
     return CheckedFolder(
         name=visible(folder.name),
-        folder=visible(str(folder)),
+        folder=folder_text(folder),
         status="",
         problems=(FileProblem(file=".", reason=reason),),
     )

@@ -1,7 +1,7 @@
 """Unpack a task archive that a stranger may have made: verified, within limits, never outside its folder.
 
 The tar is read here and not with tarfile, which takes an archive's word for how much memory a header needs, follows GNU
-and sparse extensions, and accepts what the contract refuses (docs/decisions.md, "Task archives").
+and sparse extensions, and accepts what the contract refuses (docs/decisions.md, "Digests").
 """
 
 import errno

@@ -53,6 +53,15 @@ def test_a_good_suite(root: Path):
     assert read_suite(Path(os.path.relpath(root))) == suite
 
 
+def test_a_suite_lies_where_its_path_says_whatever_that_holds(tmp_path: Path):
+    root = tmp_path / "no\u00a0break \u200d joiner"
+    make_task(root, "good\u00a0task", native_id="tests/good")
+    suite = read_suite(root)
+    assert not suite.invalid
+    assert suite.name == "no-break-joiner"
+    assert (Path(suite.tasks[0].folder) / "task.toml").exists()
+
+
 BROKEN = {
     make.bad_toml: ("task.toml", "is not TOML: Expected ']' at the end of a table declaration (at line 1, column 6)"),
     make.bad_value: ("task.toml", "environment.memory_mb = 'lots': Input should be a valid integer"),
