@@ -1,7 +1,5 @@
 """Commands that look at runs, fetch what they gave, and stop them."""
 
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,9 @@ from harbor_assets.domain.errors import StorageFull
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.phases import ResultState
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
-from harbor_assets.domain.views import LogChunk
-from harbor_assets.interfaces.cli import report
+from harbor_assets.domain.views import LogChunk, RunStatus
+from harbor_assets.interfaces.cli import fetch, report
+from harbor_assets.interfaces.sdk.client import Client
 from tests.cli.conftest import Cli
 from tests.interfaces.backends import NOW, World, outcome, task_input
 
@@ -173,19 +172,20 @@ def test_logs_are_printed_whole_and_harmless(cli: Cli, w: World, monkeypatch: py
 
 def test_following_a_log_waits_for_more_and_takes_up_a_lost_run(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
     run_id = submit(w, "a")
-    begin = time.monotonic()
+    w.executions.started.clear()
+    monkeypatch.setattr(fetch, "RECOVER_SECONDS", 0.0)
+    idle, end = LogChunk(text="", next_offset=0, done=False), LogChunk(text="end\n", next_offset=4, done=True)
+    answers = [idle, idle, idle, end]
 
     def read(*_: object, task: int | None = None, offset: int = 0) -> LogChunk:
-        late = time.monotonic() - begin > 2.0
-        return LogChunk(text="end\n" if late else "", next_offset=4 if late else 0, done=late)
+        if len(answers) == 3:
+            w.executions.dead.add(run_id)
+        return answers.pop(0)
 
     monkeypatch.setattr(w.evaluations, "logs", read)
     assert cli("runs", "logs", run_id).out == ""
-    w.executions.started.clear()
-    timer = threading.Timer(0.5, w.executions.dead.add, [run_id])
-    timer.start()
+    assert w.executions.started == []
     said = cli("runs", "logs", run_id, "--follow")
-    timer.join()
     assert said.out == "end\n"
     assert w.executions.started == [run_id]
 
@@ -193,24 +193,29 @@ def test_following_a_log_waits_for_more_and_takes_up_a_lost_run(cli: Cli, w: Wor
 # --- watching -----------------------------------------------------------------------------------------------------
 
 
-def test_watching_tells_each_task_as_it_ends(cli: Cli, w: World):
+def test_watching_tells_each_task_as_it_ends(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
     run_id = submit(w, "a", "b")
+    tasks = w.catalog.get_run(run_id).plan.tasks
 
-    def work() -> None:
-        tasks = w.catalog.get_run(run_id).plan.tasks
-        time.sleep(0.2)
-        w.catalog.mark_started(run_id, NOW)
-        time.sleep(0.2)
-        w.catalog.add_outcome(outcome(run_id, tasks[1], Reason.REWARD_EMPTY))
-        time.sleep(0.2)
-        w.merge(run_id)
+    def end() -> None:
         w.end(run_id, 0.25, Reason.REWARD_EMPTY)
         w.merge(run_id)
 
-    worker = threading.Thread(target=work)
-    worker.start()
+    steps = [
+        lambda: None,
+        lambda: w.catalog.mark_started(run_id, NOW),
+        lambda: w.catalog.add_outcome(outcome(run_id, tasks[1], Reason.REWARD_EMPTY)),
+        lambda: None,
+        end,
+    ]
+    real = Client.run_status
+
+    def look(self: Client, run_id: str) -> RunStatus:
+        steps.pop(0)()
+        return real(self, run_id)
+
+    monkeypatch.setattr(Client, "run_status", look)
     said = cli("runs", "status", run_id, "--watch")
-    worker.join()
     assert said.code == 3
     assert said.out.splitlines()[:5] == [
         f"{run_id} accepted",
@@ -253,7 +258,6 @@ def test_the_live_picture_holds_thousands_of_tasks_and_no_markup(
 ):
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.progress import LiveView
-    from harbor_assets.interfaces.sdk.client import Client
 
     with Client(w.backend) as client:
         status = client.run_status(ended(w, 1.0, *[Reason.REWARD_EMPTY] * 19))

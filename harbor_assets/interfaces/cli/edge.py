@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import typer
 
 from harbor_assets.domain.errors import HarborAssetsError, IdempotencyConflict, NotReady, Refused
-from harbor_assets.interfaces.cli.output import note, one_line
+from harbor_assets.interfaces.cli.output import PipeClosed, note, one_line
 
 DEBUG = "HARBOR_ASSETS_DEBUG"
 
@@ -41,7 +41,7 @@ def run(app: typer.Typer) -> NoReturn:
 def _run(app: typer.Typer) -> int:
     try:
         code = typer.main.get_command(app).main(prog_name="harbor-assets", standalone_mode=False)
-    except BrokenPipeError:
+    except PipeClosed:
         return _BROKEN_PIPE
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED

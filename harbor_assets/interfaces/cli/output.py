@@ -23,6 +23,10 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
+class PipeClosed(Exception):
+    """Whoever read our output has gone. Not an OSError: Typer turns a broken pipe into an exit code of its own."""
+
+
 class Output:
     """Where a command's words go. With `json`, stdout is kept for one document and lines go to stderr."""
 
@@ -43,12 +47,11 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line, or several, for people."""
-        _write(self.lines, plain(text))
+        _write(self.lines, plain(text) + "\n")
 
     def text(self, text: str) -> None:
         """A piece of somebody else's text as it is, without a line end of ours."""
-        self.lines.write(plain(text.replace("\r\n", "\n")))
-        self.lines.flush()
+        _write(self.lines, plain(text.replace("\r\n", "\n")))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Columns, aligned; the last one is not padded."""
@@ -60,17 +63,20 @@ class Output:
 
     def document(self, value: Any) -> None:
         """The JSON document on stdout. ASCII only: escapes are the one form no terminal acts on."""
-        _write(sys.stdout, json.dumps(value, indent=2))
+        _write(sys.stdout, json.dumps(value, indent=2) + "\n")
 
 
 def note(text: str) -> None:
     """A remark that must not end up in a pipe: on stderr, whatever the command prints."""
-    _write(sys.stderr, plain(text))
+    _write(sys.stderr, plain(text) + "\n")
 
 
 def _write(stream: TextIO, text: str) -> None:
-    stream.write(text + "\n")
-    stream.flush()  # in a pipe, too: whoever follows a run reads line by line
+    try:
+        stream.write(text)
+        stream.flush()  # in a pipe, too: whoever follows a run reads line by line
+    except BrokenPipeError as error:
+        raise PipeClosed from error
 
 
 def width(text: str) -> int:
