@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from harbor_assets.wiring import Services, wire
 
 if TYPE_CHECKING:
     import dagster as dg
+    from dagster._core.origin import JobPythonOrigin
+    from dagster._core.remote_origin import RemoteJobOrigin
 
 log = logging.getLogger("harbor_assets.worker")
 
@@ -33,9 +36,7 @@ def main(argv: Sequence[str]) -> int:
     run_id, fd = argv[1], int(argv[2])
     os.set_inheritable(fd, False)  # a sandbox that outlived us must not keep the run "alive"
     locks.write_owner(fd, os.getpid())
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("alembic", "httpx", "LiteLLM", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    _set_up_log()
     try:
         settings = Settings.load()
         settings.prepare_home()
@@ -47,6 +48,16 @@ def main(argv: Sequence[str]) -> int:
         log.exception("the worker of %s failed; the next command lets the run go on", run_id)
         return 1
     return 0
+
+
+def _set_up_log() -> None:
+    """The run's log holds what the run does; what a trial says is in its own folder."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("alembic", "httpx", "LiteLLM", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: not record.name.startswith("harbor."))
+    warnings.simplefilter("ignore")  # Dagster's notices about beta parameters, at every start
 
 
 def _work(services: Services, run_id: str) -> None:
@@ -84,7 +95,7 @@ def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, 
     from dagster._core.execution.api import execute_run_iterator
 
     from harbor_assets.assets.runs import EXECUTION_TAG, RUN_TAG
-    from harbor_assets.definitions import defs
+    from harbor_assets.definitions import evaluate_job
     from harbor_assets.partitions import RUN_TASKS, RUNS, run_task_key
 
     keys = [run_task_key(plan.run_id, task.index) for task in plan.tasks]
@@ -92,10 +103,11 @@ def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, 
         instance.add_dynamic_partitions(str(RUN_TASKS.name), keys)
         instance.add_dynamic_partitions(str(RUNS.name), [plan.run_id])
     die(execution, "keys_added")
-    job = defs.resolve_job_def("evaluate")
-    remote, code = _origins("evaluate")
+    job = evaluate_job()
+    remote, code = _origins(job.name)
     run = instance.create_run_for_job(
         job,
+        run_config={"loggers": {"console": {"config": {"log_level": "WARNING"}}}},
         tags={
             RUN_TAG: plan.run_id,
             EXECUTION_TAG: str(execution),
@@ -111,7 +123,7 @@ def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, 
             log.warning("%s: %s", event.event_type_value, event.message)
 
 
-def _origins(job_name: str) -> tuple[object, object]:
+def _origins(job_name: str) -> "tuple[RemoteJobOrigin, JobPythonOrigin]":
     """What the webserver would write: with it the run belongs to the code location, and Terminate is offered."""
     from dagster._core.code_pointer import ModuleCodePointer
     from dagster._core.origin import DEFAULT_DAGSTER_ENTRY_POINT, JobPythonOrigin, RepositoryPythonOrigin

@@ -22,17 +22,7 @@ RUN_TAG = "harbor/run_id"
 EXECUTION_TAG = "harbor/execution"
 
 
-@dg.asset(
-    partitions_def=RUN_TASKS,
-    deps=[taskset, task_image],
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    output_required=False,
-    description="One partition per task of a run: its trials, their rewards and evidence.",
-    group_name="runs",
-    kinds={"harbor"},
-    owners=OWNERS,
-)
-def trial_results(context: dg.AssetExecutionContext, engine: dg.ResourceParam[RunEngine]) -> Iterator[dg.Output[None]]:
+def _run_trials(context: dg.AssetExecutionContext, engine: dg.ResourceParam[RunEngine]) -> Iterator[dg.Output[None]]:
     """Every task of the run that has no outcome yet. Made by a submitted run only: the run's tag says which."""
     run_id = context.run.tags.get(RUN_TAG)
     if run_id is None:
@@ -53,6 +43,27 @@ def trial_results(context: dg.AssetExecutionContext, engine: dg.ResourceParam[Ru
         raise DagsterExecutionInterruptedError
     # A generator that yields nothing: returning None fails on a range of partitions.
     yield from ()
+
+
+def _trial_results(deps: Sequence[dg.AssetSpec]) -> dg.AssetsDefinition:
+    return dg.asset(
+        name="trial_results",
+        partitions_def=RUN_TASKS,
+        deps=deps,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        output_required=False,
+        description="One partition per task of a run: its trials, their rewards and evidence.",
+        group_name="runs",
+        kinds={"harbor"},
+        owners=OWNERS,
+    )(_run_trials)
+
+
+trial_results = _trial_results([taskset, task_image])
+
+# The same asset as a worker executes it. Without range tags (see `_Reporter`) Dagster cannot map the partitions of the
+# step to those of what it depends on, and fails when it looks up their versions; exact provenance is in the metadata.
+trial_results_alone = _trial_results([])
 
 
 async def _execute(context: dg.AssetExecutionContext, engine: RunEngine, run_id: str) -> Ended:
