@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbor_assets.domain.errors import Refused
-from harbor_assets.engine.ports import Artifacts
 from harbor_assets.settings import mask_url
 
 if TYPE_CHECKING:
     from harbor_assets.artifacts.folder import FolderArtifacts
+    from harbor_assets.engine.ports import Artifacts
 
 __all__ = ["open_artifacts", "open_folder"]
 
 
-def open_artifacts(url: str) -> Artifacts:
+def open_artifacts(url: str) -> "Artifacts":
     """The store at `url`: a path or `file://` is a folder (made at the first write), anything else a URL of fsspec's
     (`s3://bucket/prefix`, `memory://`). Raises `Refused` if nothing here can reach such a URL.
     """

@@ -33,6 +33,6 @@ def test_a_folder_store_loads_no_drivers(tmp_path: Path) -> None:
     code = (
         "import sys; from harbor_assets.artifacts import open_artifacts; "
         f"open_artifacts({str(tmp_path / 's')!r}).put_bytes('a', b'1'); "
-        "print(sorted({'upath', 'fsspec', 'sqlalchemy', 'asyncio', 'ctypes'} & set(sys.modules)))"
+        "print(sorted({'upath', 'fsspec', 'sqlalchemy', 'asyncio', 'ctypes', 'pydantic'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

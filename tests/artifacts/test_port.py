@@ -105,7 +105,7 @@ def test_a_deep_tree_is_cut_and_counted(store: Artifacts, tmp_path: Path) -> Non
     top.mkdir()
     (top / "kept").write_bytes(b"1")
     here = os.open(top, os.O_RDONLY)
-    for _ in range(1500):  # far deeper than a path can say, or Python recurse
+    for _ in range(1100):  # far deeper than a path can say, or Python recurse
         os.mkdir("ddd", dir_fd=here)
         below = os.open("ddd", os.O_RDONLY, dir_fd=here)
         os.close(here)

@@ -9,7 +9,7 @@ from harbor_assets.catalog.store import Catalog
 from tests.fakes.catalog import MemoryCatalog
 
 POSTGRES = os.environ.get("HARBOR_ASSETS_TEST_POSTGRES")
-no_postgres = pytest.mark.skipif(not POSTGRES, reason="HARBOR_ASSETS_TEST_POSTGRES names no server")
+DATABASES = ["sqlite", *(["postgres"] if POSTGRES else [])]  # Postgres where HARBOR_ASSETS_TEST_POSTGRES names a server
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def postgres_url() -> Iterator[str]:
     engine.dispose()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=no_postgres)])
+@pytest.fixture(params=DATABASES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a fresh catalog may be made, on every kind of database."""
     if request.param == "sqlite":
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return request.getfixturevalue("postgres_url")
 
 
-@pytest.fixture(params=["fake", "sqlite", pytest.param("postgres", marks=no_postgres)])
+@pytest.fixture(params=["fake", *DATABASES])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog | MemoryCatalog]:
     """Every kind of catalog: whatever a test says of one must hold for all."""
     if request.param == "fake":
