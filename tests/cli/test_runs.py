@@ -272,6 +272,7 @@ def test_the_live_picture_holds_thousands_of_tasks_and_no_markup(
     assert "[red]evil[/red]\\x1b[2J" in said
     assert "\x1b[2J" not in said
     assert "more" in said
+    assert [line for line in said.splitlines() if set(line) <= set("━╸╺ ") and line.strip()], said
     assert len(said.splitlines()) < 24
 
 

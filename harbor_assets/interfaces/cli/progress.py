@@ -116,7 +116,8 @@ class LiveView:
             f"  {run.phase}  {len(self._ended)} of {run.n_tasks} tasks ended, {len(running)} at work  ",
         )
         head.append(duration(time.monotonic() - self._begin), style="dim")
-        bar = ProgressBar(total=run.n_tasks, completed=len(self._ended), width=min(60, self._console.width))
+        bar = Table.grid()  # a bar by itself ends no line
+        bar.add_row(ProgressBar(total=run.n_tasks, completed=len(self._ended), width=min(60, self._console.width)))
         table = Table.grid(padding=(0, 2))
         table.add_column(overflow="ellipsis", no_wrap=True)
         table.add_column(overflow="ellipsis", no_wrap=True)
