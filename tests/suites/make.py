@@ -292,7 +292,7 @@ def server(root: Path, name: str = "server") -> Path:
 
 def memory_hog(root: Path, name: str = "memory-hog", *, memory_mb: int = 64) -> Path:
     """The agent solves the task, then wants far more memory than the task may have."""
-    return make_task(root, name, environment={"memory_mb": memory_mb}, solve=f"{SOLVE}\ntail -c 2000M /dev/zero")
+    return make_task(root, name, environment={"memory_mb": memory_mb}, solve=f"{SOLVE}\ntail /dev/zero")
 
 
 def process_hog(root: Path, name: str = "process-hog", *, count: int = 5000) -> Path:

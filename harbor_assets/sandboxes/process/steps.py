@@ -143,9 +143,10 @@ class Steps:
             raise step.at.refusal("--chown of an archive is not supported. Unpack and chown it in a RUN.")
         path = source.entries[0].path
         assert path is not None  # a here-document is no archive
-        options = ["--zstd", "-xpf"] if source.archive == "-zstd" else [f"-x{source.archive}pf"]
+        how = ["--zstd", "-xp"] if source.archive == "-zstd" else [f"-x{source.archive}p"]
+        how.append("--numeric-owner" if privileged() else "-o")  # an ordinary user has one owner to give
         with path.open("rb") as archive:
-            await self._exec(step, ["tar", *options, "-", "-C", target], stdin=archive)
+            await self._exec(step, ["tar", *how, "-f", "-", "-C", target], stdin=archive)
 
     async def _exec(self, step: Step, argv: list[str], **how: Any) -> bytes:
         """Run a command for `step`; its standard output. Raises `LayerBuildError` with the end of what it printed."""

@@ -29,6 +29,7 @@ def main(fd: int) -> None:
     with open(0, "rb", closefd=False) as f:
         config = marshal.load(f)  # noqa: S302 -- from the worker
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o022)
     control = _socket.socket(fileno=fd)
     os.set_inheritable(fd, False)
     worker = os.pidfd_open(os.getppid())
@@ -81,6 +82,7 @@ def remove_tree(folder: str) -> None:
                     else:
                         counter += 1
                         moved = f"{folder}/~{counter}"
+                        os.chmod(entry.path, 0o700)  # else an ordinary user cannot move it: an overlay's has no rights
                         os.rename(entry.path, moved)
                         inner.append(moved)
         except FileNotFoundError:
