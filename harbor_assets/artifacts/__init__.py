@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harbor_assets.artifacts.folder import FolderArtifacts
 from harbor_assets.domain.errors import Refused
 from harbor_assets.settings import mask_url
 
 if TYPE_CHECKING:
-    from harbor_assets.artifacts.folder import FolderArtifacts
     from harbor_assets.engine.ports import Artifacts
-
-__all__ = ["open_artifacts", "open_folder"]
 
 
 def open_artifacts(url: str) -> "Artifacts":
@@ -19,18 +17,11 @@ def open_artifacts(url: str) -> "Artifacts":
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return open_folder(Path(url))
+        return FolderArtifacts(Path(url))
     if scheme == "file":
         if not rest.startswith("/"):
             raise Refused(f"'{mask_url(url)}' names a host; write file:///<path> or the path alone")
-        return open_folder(Path(rest))
+        return FolderArtifacts(Path(rest))
     from harbor_assets.artifacts.remote import RemoteArtifacts  # fsspec and its drivers: only where a URL asks for them
 
     return RemoteArtifacts.at(url)
-
-
-def open_folder(root: Path) -> "FolderArtifacts":
-    """The store in a folder, which can also be swept (`FolderArtifacts.sweep`)."""
-    from harbor_assets.artifacts.folder import FolderArtifacts
-
-    return FolderArtifacts(root)

@@ -116,6 +116,11 @@ class RemoteArtifacts:
         with self._told(key), contextlib.suppress(FileNotFoundError):
             self._fs.rm(path, recursive=True)
 
+    def sweep(self) -> int:
+        """See `Artifacts`: nothing, since an object appears whole or not at all (what a killed upload left of itself is
+        the bucket's own rule to remove)."""
+        return 0
+
     def url(self, key: str) -> str:
         """See `Artifacts`: the URL, without a password."""
         return f"{self._url}/{check_key(key)}"

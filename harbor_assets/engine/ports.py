@@ -167,6 +167,10 @@ class Artifacts(Protocol):
         """Remove an object or everything below. Idempotent."""
         ...
 
+    def sweep(self) -> int:
+        """Remove what writes killed more than an hour ago left behind; returns how many. Cheap when there is nothing."""
+        ...
+
     def url(self, key: str) -> str:
         """Where a person finds it: a path for a folder store, else the URL."""
         ...

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from harbor_assets.artifacts import folder as folder_module
-from harbor_assets.artifacts import open_folder, tree
+from harbor_assets.artifacts import tree
 from harbor_assets.artifacts.folder import FolderArtifacts
 from harbor_assets.domain.errors import HomeUnusable, Refused, StorageFull
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> FolderArtifacts:
-    return open_folder(tmp_path / "store")
+    return FolderArtifacts(tmp_path / "store")
 
 
 def make_tree(folder: Path, text: str, files: int = 5) -> Path:
@@ -179,8 +179,8 @@ def test_removing_prunes_folders_while_others_write(store: FolderArtifacts) -> N
 KILLED = """
     import sys
     from pathlib import Path
-    from harbor_assets.artifacts import open_folder
-    store, source = open_folder(Path(sys.argv[1])), Path(sys.argv[2])
+    from harbor_assets.artifacts.folder import FolderArtifacts
+    store, source = FolderArtifacts(Path(sys.argv[1])), Path(sys.argv[2])
     print("ready", flush=True)
     number = 0
     while True:
@@ -247,7 +247,7 @@ def test_remove_takes_links_not_what_they_point_to(tmp_path: Path) -> None:
 
 def test_a_file_where_the_store_should_be(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("")
-    store = open_folder(tmp_path / "store")
+    store = FolderArtifacts(tmp_path / "store")
     with pytest.raises(HomeUnusable, match="HARBOR_ASSETS_ARTIFACTS_URL"):
         store.put_bytes("a", b"1")
 
@@ -274,7 +274,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.req_root
 def test_a_full_disk_is_told_and_leaves_the_old(small_disk: Path, tmp_path: Path) -> None:
-    store = open_folder(small_disk / "store")
+    store = FolderArtifacts(small_disk / "store")
     store.put_bytes("f", b"old")
     store.put_tree("t", make_tree(tmp_path / "1", "old"))
     (tmp_path / "big").write_bytes(b"x" * 2_000_000)

@@ -163,6 +163,13 @@ def test_a_key_that_could_leave_the_store_is_refused(store: Artifacts, key: str,
             call()
 
 
+def test_sweeping_takes_nothing_that_was_stored(store: Artifacts) -> None:
+    assert store.sweep() == 0
+    store.put_bytes("a/b", b"1")
+    assert store.sweep() == 0
+    assert store.exists("a/b")
+
+
 def test_keys_may_hold_what_urls_and_shells_do_not_like(store: Artifacts) -> None:
     for key in ("a b/c", "a%2Fb", "a#b?c=d", "ü/日本", "a:b", "x" * 255, "-", "~", "a*"):
         store.put_bytes(key, key.encode())

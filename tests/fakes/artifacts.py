@@ -56,6 +56,9 @@ class MemoryArtifacts:
         for name in [name for name in self.objects if name == key or name.startswith(below)]:
             del self.objects[name]
 
+    def sweep(self) -> int:
+        return 0
+
     def url(self, key: str) -> str:
         return f"memory://{check_key(key)}"
 
