@@ -71,14 +71,15 @@ def test_a_refusal_carries_its_problems(w: World, client: Client):
     assert [problem.subject for problem in refused.value.problems] == ["task 'alpa'"]
 
 
-def test_runs_their_status_and_their_tasks(w: World, client: Client, monkeypatch: pytest.MonkeyPatch):
+def test_runs_their_status_and_their_tasks(w: World, client: Client):
     run_id = ended(w, client, 1.0, Reason.REWARD_MISSING, 0.0)
     assert client.get_run(run_id).phase is RunPhase.COMPLETED
     assert [task.phase for task in client.run_status(run_id).tasks] == ["succeeded", "failed", "succeeded"]
-    monkeypatch.setattr(client_module, "ALL_PAGE_SIZE", 2)
     assert [task.index for task in client.all_run_tasks(run_id)] == [0, 1, 2]
     assert [task.index for task in client.all_run_tasks(run_id, phase=TaskPhase.FAILED)] == [1]
     assert client.all_run_tasks(run_id, phase=TaskPhase.EXPIRED) == []
+    page = client.run_tasks(run_id, page=2, page_size=2)
+    assert ([task.index for task in page.items], page.total) == ([2], 3)
     assert [run.id for run in client.list_runs().items] == [run_id]
     assert client.list_runs(active=True).total == 0
     assert [row.reward for row in client.outcomes(run_id)] == [1.0, None, 0.0]

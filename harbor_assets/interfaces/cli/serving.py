@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from harbor_assets.domain.errors import ServiceUnavailable
 from harbor_assets.interfaces.cli.output import note
+from harbor_assets.interfaces.cli.session import open_session
 from harbor_assets.interfaces.cli.signals import remembered
 from harbor_assets.local.instance import prepare_instance
-from harbor_assets.settings import Settings
 
 # The same content as workspace.yaml of the repository; a test keeps the two equal. The location's name stands in every
 # run the worker made: under another name the UI would not know them as its own, and would not offer to stop them.
@@ -30,8 +30,8 @@ type Child = tuple[str, subprocess.Popen[bytes]]
 
 def serve(host: str, port: int) -> int:
     """Serve until interrupted (exit code 0) or until one of the two ends by itself (raises `ServiceUnavailable`)."""
-    settings = Settings.load()
-    settings.prepare_home()
+    with open_session() as session:  # runs that lost their worker go on, as with every command
+        settings = session.settings
     prepare_instance(settings)
     workspace = settings.dagster / "workspace.yaml"
     workspace.write_text(WORKSPACE, encoding="utf-8")

@@ -29,7 +29,6 @@ from harbor_assets.interfaces.sdk.download import Progress, download_bundle
 from harbor_assets.interfaces.sdk.http import Http, query, segment
 from harbor_assets.interfaces.sdk.transport import InProcessTransport
 
-ALL_PAGE_SIZE = 1000  # the largest page the API gives
 LOOKUP_SIZE = 500  # names in one look-up: one query of the catalog each
 
 
@@ -90,15 +89,8 @@ class Client:
         return self._page(TaskView, self._runs(run_id, "tasks"), phase=phase, page=page, page_size=page_size)
 
     def all_run_tasks(self, run_id: str, *, phase: TaskPhase | None = None) -> list[TaskView]:
-        """Every task of the run, by index."""
-        found: list[TaskView] = []
-        number = 1
-        while True:
-            page = self.run_tasks(run_id, phase=phase, page=number, page_size=ALL_PAGE_SIZE)
-            found += page.items
-            if not page.items or len(found) >= page.total:
-                return found
-            number += 1
+        """Every task of the run, by index, all as of one moment."""
+        return [task for task in self.run_status(run_id).tasks if phase in (None, task.phase)]
 
     def cancel(self, run_id: str) -> RunSummary:
         """Ask the run to stop; an ended run is answered as it is."""
