@@ -1,6 +1,7 @@
 """The frozen plan of a run: everything that decides its numbers, fixed when the run is accepted."""
 
 from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -96,12 +97,13 @@ class RunPlan(Frozen):
     harbor_assets_version: str
     skipped: tuple[SkippedTask, ...] = ()
 
+    @cached_property
+    def _by_index(self) -> dict[int, PlannedTask]:
+        return {task.index: task for task in self.tasks}
+
     def task(self, index: int) -> PlannedTask:
         """The task with that index. Raises KeyError; indexes need not be contiguous."""
-        for task in self.tasks:
-            if task.index == index:
-                return task
-        raise KeyError(index)
+        return self._by_index[index]
 
 
 def trial_id(task: PlannedTask, k: int) -> str:

@@ -2,12 +2,14 @@
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from harbor_assets.domain import bundle
-from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.domain.errors import NotFound
+from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import RunPhase
 from harbor_assets.domain.runs import Run
@@ -85,11 +87,13 @@ class BundleMaker:
 
     def _instructions(self, run: Run) -> dict[int, str]:
         """task index -> instruction; a task deleted since is left out, the archive in the store still has it."""
-        try:
-            tasks = self._tasks.get_pinned_tasks([task.ref for task in run.plan.tasks])
-        except HarborAssetsError:
-            return {}
-        return {planned.index: task.spec.instruction or "" for planned, task in zip(run.plan.tasks, tasks, strict=True)}
+        found: dict[int, str] = {}
+        for planned in run.plan.tasks:
+            ref = Ref.parse(planned.ref, workspace=run.plan.workspace)
+            with suppress(NotFound):
+                task = self._tasks.get_task(ref.workspace, ref.name, ref.fragment)
+                found[planned.index] = task.spec.instruction or ""
+        return found
 
 
 class _Trajectories(Mapping[str, bytes]):

@@ -109,6 +109,9 @@ def _facts(result: "TrialResult", folder: Path, reward_key: str, verifier_timeou
     details = _sandbox_facts(folder)
     stepped = result.step_results is not None
     verdict = _verdict(result, folder, reward_key, stepped=stepped)
+    if verdict.reward is not None and _refused_rewards(error):
+        # Harbor refuses a whole reward file for one bad side value; the rejection is in the verdict, by name.
+        details["harbor_refused"], error = error.message if error else None, None
     # Harbor records the first error only: an agent's hides the verifier's own. Its clock and its files still tell.
     hidden = bool(first and verifier and verifier.started_at and first.occurred_at < verifier.started_at)
     return TrialFacts(
@@ -118,6 +121,7 @@ def _facts(result: "TrialResult", folder: Path, reward_key: str, verifier_timeou
         verifier_began=verifier is not None or stepped,
         verifier_finished=result.verifier_result is not None
         or _refused_rewards(error)
+        or "harbor_refused" in details
         or (hidden and verdict.reason is not None),
         verifier_timed_out=result.verifier_result is None and spent >= verifier_timeout - VERIFIER_SLACK_SECONDS > 0,
         verdict=verdict,
