@@ -1,7 +1,6 @@
 """The store behind a URL of fsspec's: S3, Google Cloud, Azure, memory."""
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from stat import S_ISDIR
@@ -14,6 +13,7 @@ from harbor_assets.artifacts.keys import check_key
 from harbor_assets.domain.errors import NO_SPACE, HarborAssetsError, NotFound, Refused, ServiceUnavailable, StorageFull
 from harbor_assets.settings import mask_url
 
+_PATTERN = frozenset("*?[")
 _DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "oss": "ossfs"}
 
 
@@ -94,15 +94,14 @@ class RemoteArtifacts:
             old = {name for name, _ in self.list(key)}
             for name in found.files:
                 self._fs.put_file(str(source / name), f"{path}/{name}")
-            for name in sorted(old.difference(found.files)):
-                self._fs.rm_file(f"{path}/{name}")
+            self._delete([f"{path}/{name}" for name in sorted(old.difference(found.files))])
             return len(found.left_out)
 
     def list(self, key: str) -> Iterator[tuple[str, int]]:
         """See `Artifacts`."""
         path = self._path(key)
         with self._told(key):
-            found: dict[str, dict[str, Any]] = self._fs.find(path, detail=True)
+            found = self._find(path)
         below = f"{path}/"
         return iter(
             sorted(
@@ -113,8 +112,8 @@ class RemoteArtifacts:
     def remove(self, key: str) -> None:
         """See `Artifacts`."""
         path = self._path(key)
-        with self._told(key), contextlib.suppress(FileNotFoundError):
-            self._fs.rm(path, recursive=True)
+        with self._told(key):
+            self._delete([name for name in self._find(path) if name == path or name.startswith(f"{path}/")])
 
     def sweep(self) -> int:
         """See `Artifacts`: nothing, since an object appears whole or not at all (what a killed upload left of itself is
@@ -127,6 +126,18 @@ class RemoteArtifacts:
 
     def _path(self, key: str) -> str:
         return f"{self._prefix}/{check_key(key)}"
+
+    def _find(self, path: str) -> dict[str, dict[str, Any]]:
+        return self._fs.find(path, detail=True)
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Remove objects, many in one request; one by one where a name reads as a pattern, which `rm` would follow."""
+        plain = [path for path in paths if _PATTERN.isdisjoint(path)]
+        if plain:
+            self._fs.rm(plain)
+        for path in paths:
+            if not _PATTERN.isdisjoint(path):
+                self._fs.rm_file(path)
 
     @contextmanager
     def _told(self, key: str) -> Iterator[None]:

@@ -140,6 +140,20 @@ def test_remove_takes_an_object_or_all_below_and_is_repeatable(store: Artifacts)
     store.remove("never/there")
 
 
+def test_a_key_that_reads_as_a_pattern_is_only_a_key(store: Artifacts, tmp_path: Path) -> None:
+    for key in ("t/a*", "t/ab", "t/[a]", "t/a", "t/?", "u*/x", "u1/x"):
+        store.put_bytes(key, b"1")
+    for key in ("t/a*", "t/[a]", "t/?", "u*"):
+        store.remove(key)
+    assert [name for name, _ in store.list("t")] == ["a", "ab"]
+    assert store.exists("u1/x")
+    for name in ("*", "?"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}{name}").write_bytes(b"1")
+        store.put_tree("v*", tmp_path / name)
+    assert [name for name, _ in store.list("v*")] == ["??"]
+
+
 @pytest.mark.parametrize(
     "key",
     ["", "/abs", "a//b", "a/", "../up", "a/../b", ".", "a/./b", "a\\b", "a\nb", "a\0", "a\x7f", "a\x85", "e\u0301",
