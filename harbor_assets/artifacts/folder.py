@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO, NoReturn
 
-from harbor_assets.artifacts import tree
+from harbor_assets.artifacts import disk, tree
 from harbor_assets.artifacts.keys import INCOMING, check_key
 from harbor_assets.domain.errors import (
     NO_SPACE,
@@ -26,8 +26,6 @@ from harbor_assets.domain.errors import (
 
 SWEEP_AGE_SECONDS = 3600.0  # nothing is written this long without a byte being added
 _PLACE_ATTEMPTS = 50  # removals may take the parent folder away between its making and the rename, again and again
-_SYNC_THREADS = 8  # a journal commits for all that wait at once: a tree of 15 files takes 2 ms instead of 9
-_FOLDER_MODE, _FILE_MODE = 0o755, 0o644  # the home itself is private; nobody's setuid bit is kept
 
 
 class FolderArtifacts:
@@ -186,7 +184,7 @@ class FolderArtifacts:
     def _move(self, source: Path, found: tree.Tree, target: Path) -> None:
         for path in found.left_out:
             tree.remove(source / path)
-        _finish(source, found)
+        disk.finish(source, found)
         self._place(source, target, str(target))
 
     def _copy(self, source: Path, found: tree.Tree, target: Path) -> None:
@@ -196,7 +194,7 @@ class FolderArtifacts:
                 (incoming / path).mkdir()
             for path in found.files:
                 shutil.copyfile(source / path, incoming / path, follow_symlinks=False)
-            _finish(incoming, found)
+            disk.finish(incoming, found)
             self._place(incoming, target, str(target))
 
     def _place(self, incoming: Path, target: Path, shown: str) -> None:
@@ -218,7 +216,7 @@ class FolderArtifacts:
                     raise
                 self._exchange(incoming, target)
             with contextlib.suppress(FileNotFoundError):  # placed, and removed by another just now
-                _sync(target.parent)
+                disk.sync(target.parent)
             return
 
     def _in_the_way(self, incoming: Path, target: Path) -> bool:
@@ -233,7 +231,7 @@ class FolderArtifacts:
         # Under a name of its own first: a caller killed here must not find the old content where its new one was.
         new, old = self._incoming(), self._incoming()
         incoming.rename(new)
-        if exchange(new, target):
+        if disk.exchange(new, target):
             old = new
         else:
             target.rename(old)
@@ -261,23 +259,6 @@ class FolderArtifacts:
         raise ServiceUnavailable(f"{what} did not answer: {error.strerror}: {error.filename}; try again.") from error
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Swap two paths in one step; False if this system or file system cannot."""
-    import ctypes  # only where something is replaced
-
-    at_fdcwd, rename_exchange = -100, 2  # <fcntl.h>, <linux/fs.h>
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):  # not Linux, or a C library older than glibc 2.28
-        return False
-    if renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), rename_exchange) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):  # EXDEV: overlayfs, for a folder of its lower layer
-        return False
-    raise OSError(number, os.strerror(number), str(other))
-
-
 def _not_found(key: str) -> NotFound:
     return NotFound(f"There is no artifact {key!r}.")
 
@@ -288,38 +269,3 @@ def _touched(path: Path) -> float:
         for name in (*folders, *files):
             newest = max(newest, (Path(folder) / name).lstat().st_mtime)
     return newest
-
-
-def _finish(top: Path, found: tree.Tree) -> None:
-    """Give everything below `top` the store's modes, and see that it is on the disk before it is shown."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(_SYNC_THREADS) as pool:
-        for _ in pool.map(_finish_file, (top / path for path in found.files)):
-            pass
-        for _ in pool.map(_finish_folder, (top / path for path in ["", *found.folders])):
-            pass
-
-
-def _finish_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        with contextlib.suppress(PermissionError):  # another user's, and readable: it can still be moved
-            os.fchmod(fd, _FILE_MODE)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _finish_folder(path: Path) -> None:
-    with contextlib.suppress(PermissionError):
-        path.chmod(_FOLDER_MODE)
-    _sync(path)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

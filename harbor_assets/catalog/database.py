@@ -85,7 +85,11 @@ class Database:
 
     def _make_engine(self, url: URL) -> Engine:
         if self._path is None:
-            return create_engine(url, connect_args={"connect_timeout": int(self._busy_seconds)}, pool_pre_ping=True)
+            limits = {
+                "connect_timeout": max(2, int(self._busy_seconds)),  # libpq's smallest
+                "options": f"-c lock_timeout={int(self._busy_seconds * 1000)}",
+            }
+            return create_engine(url, connect_args=limits, pool_pre_ping=True)
         engine = create_engine(url, connect_args={"timeout": self._busy_seconds, "isolation_level": None})
 
         @event.listens_for(engine, "connect")

@@ -1,6 +1,5 @@
 """The run side of the catalog (`RunCatalog`). Every method is one transaction; a terminal run never changes."""
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -9,11 +8,10 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, Row, Select, func, insert, literal, select, update
 
 from harbor_assets.catalog.database import Database
-from harbor_assets.catalog.records import check_page, chunks
-from harbor_assets.catalog.schema import IDEMPOTENCY, OUTCOMES, PLANS, RUNS, TRIES
+from harbor_assets.catalog.records import check_page
+from harbor_assets.catalog.schema import IDEMPOTENCY, OUTCOMES, PLANS, RUNS
 from harbor_assets.domain.errors import Broken, Conflict, IdempotencyConflict, NotFound, Refused
 from harbor_assets.domain.names import nearest
-from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.runs import Run
@@ -120,7 +118,7 @@ class SqlRuns:
         """See `RunCatalog`."""
 
         def work(connection: Connection) -> Run:
-            row = _lock(connection, run_id)
+            row = lock_run(connection, run_id)
             here = select(func.count()).select_from(OUTCOMES).where(OUTCOMES.c.run_id == run_id)
             outcomes = connection.scalar(here) or 0
             lost = 0 if outcomes > row.outcomes_before else row.lost_workers + (1 if row.held else 0)
@@ -139,7 +137,7 @@ class SqlRuns:
         """See `RunCatalog`."""
 
         def work(connection: Connection) -> None:
-            _lock(connection, run_id)
+            lock_run(connection, run_id)
             _update(connection, run_id, held=False)
 
         self._database.write(work)
@@ -171,7 +169,7 @@ class SqlRuns:
             raise ValueError(f"a run does not end as {phase} with result state {state}")
 
         def work(connection: Connection) -> None:
-            _lock(connection, run_id)
+            lock_run(connection, run_id)
             _update(
                 connection,
                 run_id,
@@ -185,79 +183,6 @@ class SqlRuns:
         self._database.write(work)
         return self.get_run(run_id)
 
-    def add_outcome(self, outcome: TrialOutcome) -> bool:
-        """See `RunCatalog`. False also for a terminal run, whose account is closed."""
-        text = outcome.model_dump_json()
-
-        def work(connection: Connection) -> bool:
-            run = _lock(connection, outcome.run_id)
-            there = select(OUTCOMES.c.k).where(
-                OUTCOMES.c.run_id == outcome.run_id, OUTCOMES.c.task_index == outcome.index, OUTCOMES.c.k == outcome.k
-            )
-            if run.phase not in ACTIVE or connection.scalar(there) is not None:
-                return False
-            connection.execute(
-                insert(OUTCOMES).values(
-                    run_id=outcome.run_id,
-                    task_index=outcome.index,
-                    k=outcome.k,
-                    outcome=outcome.outcome.value,
-                    reward=outcome.reward,
-                    body=text,
-                )
-            )
-            return True
-
-        return self._database.write(work)
-
-    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
-        """See `RunCatalog`. Raises `NotFound`, `Broken` for a row that cannot be read."""
-        query = select(OUTCOMES).where(OUTCOMES.c.run_id == run_id).order_by(OUTCOMES.c.task_index, OUTCOMES.c.k)
-        with self._database.read() as connection:
-            rows = connection.execute(query).all()
-            if not rows:
-                _see(connection, run_id)
-        return [_outcome(row) for row in rows]
-
-    def count_outcomes(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """See `RunCatalog`. Every id asked for is there, without rows as an empty mapping."""
-        counts: dict[str, dict[str, int]] = {run_id: {} for run_id in run_ids}
-        with self._database.read() as connection:
-            for chunk in chunks(list(counts)):
-                rows = connection.execute(
-                    select(OUTCOMES.c.run_id, OUTCOMES.c.outcome, func.count().label("rows"))
-                    .where(OUTCOMES.c.run_id.in_(chunk))
-                    .group_by(OUTCOMES.c.run_id, OUTCOMES.c.outcome)
-                )
-                for row in rows:
-                    counts[row.run_id][row.outcome] = row.rows
-        return counts
-
-    def add_try(self, run_id: str, index: int, k: int, start: datetime, leftovers: str) -> None:
-        """See `RunCatalog`. Idempotent. Raises `Refused` for a terminal run: nothing begins in it any more."""
-
-        def work(connection: Connection) -> None:
-            run = _lock(connection, run_id)
-            if run.phase not in ACTIVE:
-                raise Refused(f"Run {run_id} is {run.phase}; no trial can begin in it.")
-            this = {"run_id": run_id, "task_index": index, "k": k, "start": start}
-            same = select(TRIES.c.k).where(*(TRIES.c[name] == value for name, value in this.items()))
-            if connection.scalar(same) is None:
-                connection.execute(insert(TRIES).values(**this, leftovers=leftovers))
-
-        self._database.write(work)
-
-    def tries(self, run_id: str) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
-        """See `RunCatalog`."""
-        found: dict[tuple[int, int], list[tuple[datetime, str]]] = {}
-        with self._database.read() as connection:
-            rows = connection.execute(select(TRIES).where(TRIES.c.run_id == run_id).order_by(TRIES.c.start)).all()
-            if not rows:
-                _see(connection, run_id)
-        for row in rows:
-            found.setdefault((row.task_index, row.k), []).append((row.start, row.leftovers))
-        return found
-
 
 def _with_plan() -> Select[*tuple[Any, ...]]:
     return select(RUNS, PLANS.c.plan).join(PLANS, PLANS.c.run_id == RUNS.c.id, isouter=True)
@@ -270,12 +195,13 @@ def _load(connection: Connection, run_id: str) -> Run:
     return _run(row)
 
 
-def _see(connection: Connection, run_id: str) -> None:
+def see_run(connection: Connection, run_id: str) -> None:
+    """Raises `NotFound` if there is no such run."""
     if connection.scalar(select(RUNS.c.id).where(RUNS.c.id == run_id)) is None:
         raise _not_found(connection, run_id)
 
 
-def _lock(connection: Connection, run_id: str) -> Row[Any]:
+def lock_run(connection: Connection, run_id: str) -> Row[Any]:
     """The run's row, kept from others until the transaction ends (SQLite: they wait for the whole database)."""
     row = connection.execute(select(RUNS).where(RUNS.c.id == run_id).with_for_update()).first()
     if row is None:
@@ -328,15 +254,6 @@ def _run(row: Row[Any]) -> Run:
 @lru_cache(maxsize=_PLANS_KEPT)
 def _read_plan(text: str) -> RunPlan:
     return RunPlan.model_validate_json(text)
-
-
-def _outcome(row: Row[Any]) -> TrialOutcome:
-    try:
-        return TrialOutcome.model_validate_json(row.body)
-    except ValidationError as error:
-        raise Broken(
-            f"outcome {row.task_index}/{row.k} of run {row.run_id} cannot be read: {error.errors()[0]['msg']}"
-        ) from error
 
 
 def _time(at: datetime) -> Any:

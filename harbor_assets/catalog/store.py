@@ -4,11 +4,12 @@ from types import TracebackType
 from typing import Self
 
 from harbor_assets.catalog.database import BUSY_SECONDS, Database
+from harbor_assets.catalog.outcomes import SqlOutcomes
 from harbor_assets.catalog.runs import SqlRuns
 from harbor_assets.catalog.tasks import SqlTasks
 
 
-class Catalog(SqlTasks, SqlRuns):
+class Catalog(SqlTasks, SqlRuns, SqlOutcomes):
     """Tasks, tasksets, runs and outcomes in one database (`TaskCatalog` and `RunCatalog`). Shared between threads."""
 
     @classmethod

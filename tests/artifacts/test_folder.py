@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harbor_assets.artifacts import folder as folder_module
-from harbor_assets.artifacts import tree
+from harbor_assets.artifacts import disk, tree
 from harbor_assets.artifacts.folder import FolderArtifacts
 from harbor_assets.domain.errors import HomeUnusable, Refused, StorageFull
 
@@ -78,7 +77,7 @@ def test_replacing_a_tree_leaves_nothing_behind(
     store: FolderArtifacts, tmp_path: Path, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(folder_module, "exchange", lambda *_: False)
+        monkeypatch.setattr(disk, "exchange", lambda *_: False)
     store.put_tree("t", make_tree(tmp_path / "1", "old", files=9))
     store.put_tree("t", make_tree(tmp_path / "2", "new"))
     assert [name for name, _ in store.list("t")] == [f"sub/{n}" for n in range(5)]
@@ -91,11 +90,11 @@ def test_exchange_swaps_two_folders(tmp_path: Path) -> None:
     one, other = make_tree(tmp_path / "1", "one"), make_tree(tmp_path / "2", "other")
     if not hasattr(ctypes.CDLL(None), "renameat2"):
         pytest.skip("this C library has no renameat2")
-    assert folder_module.exchange(one, other)
+    assert disk.exchange(one, other)
     assert (one / "sub/0").read_text() == "other"
     assert (other / "sub/0").read_text() == "one"
     with pytest.raises(FileNotFoundError):
-        folder_module.exchange(one, tmp_path / "nothing")
+        disk.exchange(one, tmp_path / "nothing")
 
 
 def test_a_reader_never_meets_a_half(store: FolderArtifacts, tmp_path: Path) -> None:

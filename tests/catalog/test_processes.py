@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from harbor_assets.catalog.store import Catalog
+from harbor_assets.domain.errors import ServiceUnavailable
 from tests.catalog.samples import body
 
 PRELUDE = """
@@ -91,6 +93,23 @@ def test_threads_share_a_catalog(url: str) -> None:
             thread.join()
         assert (len(cuts), sum(cuts)) == (80, 10)
         assert catalog.list_tasks("ws").total == 10
+
+
+def test_a_write_that_waits_too_long_says_so_and_reads_go_on(url: str) -> None:
+    hold = "BEGIN IMMEDIATE" if url.startswith("sqlite") else "LOCK TABLE tasks IN EXCLUSIVE MODE"
+    other = create_engine(url, isolation_level="AUTOCOMMIT" if url.startswith("sqlite") else "READ COMMITTED")
+    with Catalog.open(url, busy_seconds=0.3) as catalog:
+        catalog.put_task("ws", "t", body())
+        with other.connect() as connection:
+            connection.exec_driver_sql(hold)
+            began = time.monotonic()
+            with pytest.raises(ServiceUnavailable, match="try again"):
+                catalog.put_task("ws", "t", body("new"))
+            assert 0.2 < time.monotonic() - began < 10
+            assert catalog.get_task("ws", "t").revision == 1
+            connection.exec_driver_sql("ROLLBACK")
+        assert catalog.put_task("ws", "t", body("new"))[1]
+    other.dispose()
 
 
 @pytest.mark.parametrize("after", [0.02, 0.3])
