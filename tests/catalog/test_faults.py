@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -49,6 +50,18 @@ def test_how_the_file_is_used(catalog: Catalog, file: Path) -> None:
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         }
     assert found == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 300}
+
+
+def test_a_fresh_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "c.db"
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.3, other.execute, ["ROLLBACK"])
+        release.start()
+        with Catalog.open(f"sqlite:///{file}", busy_seconds=10) as catalog:
+            assert catalog.list_runs().total == 0
+        release.join()
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.parametrize("what", ["text", "folder", "no folder above", "half a database"])

@@ -54,6 +54,7 @@ def test_going_back_to_older_content_cuts_a_new_revision(catalog: TaskCatalog) -
     assert cut
     assert (back.revision, back.digest) == (3, old.digest)
     assert catalog.get_task("ws", "t", old.digest).revision == 3, "a digest means the newest revision that has it"
+    assert catalog.get_pinned_tasks([old.ref])[0].revision == 3
 
 
 def test_a_write_answers_with_the_revision_a_read_with_the_record(catalog: TaskCatalog) -> None:
