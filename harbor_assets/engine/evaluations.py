@@ -86,7 +86,7 @@ class Evaluations:
     def _plan(self, workspace: str, request: RunRequest) -> RunPlan:
         target, execution = request.spec.target, request.execution
         problems = [
-            *_agent_problems(target.source.name),
+            *agent_problems(target.source.name),
             *(
                 [Problem("timeout_seconds", f"{request.timeout_seconds} s is above {plans.RUN_TIMEOUT_MAX_SECONDS} s")]
                 if (request.timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS
@@ -317,7 +317,8 @@ def deadline(run: Run) -> datetime | None:
     return run.started_at + timedelta(seconds=run.plan.timeout_seconds) if run.started_at else None
 
 
-def _agent_problems(name: str) -> list[Problem]:
+def agent_problems(name: str) -> list[Problem]:
+    """Why a run cannot use that agent; empty if it can. Also asked before a suite is published for the run."""
     if name in plans.NON_CALLING_AGENTS:
         return []
     if name in plans.HARBOR_AGENTS:

@@ -204,11 +204,13 @@ def test_submit_as_json_is_one_document(cli: Cli, suite: Path):
         (("--memory-mb", "0", "--cpus", "-1"), "--cpus: -1.0"),
     ],
 )
-def test_what_cannot_be_run_is_refused(cli: Cli, w: World, words: tuple[str, ...], says: str):
-    said = cli("runs", "submit", "--taskset", w.publish("a"), *words)
-    assert said.code == 2
+def test_what_cannot_be_run_is_refused_before_anything_is_stored(
+    cli: Cli, w: World, suite: Path, words: tuple[str, ...], says: str
+):
+    said = cli("runs", "submit", "--harbor-dir", suite, *words)
+    assert (said.code, said.out) == (2, "")
     assert says in said.err
-    assert w.executions.started == []
+    assert w.artifacts.objects == {}
 
 
 @pytest.mark.parametrize(

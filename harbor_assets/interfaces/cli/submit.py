@@ -14,6 +14,7 @@ from harbor_assets.domain.requests import (
     TaskSelection,
 )
 from harbor_assets.domain.views import Submitted
+from harbor_assets.engine.evaluations import agent_problems
 from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, note
@@ -56,6 +57,8 @@ class Submission:
         """Do it. Returns the exit code; raises `Refused` and its like before anything was started."""
         execution = self._execution()
         source.check_flags(self.choice)
+        if problems := agent_problems(self.agent):
+            raise Refused("The run was not submitted:", problems)
         submitted = None
         try:
             with open_session(workspace) as session:
