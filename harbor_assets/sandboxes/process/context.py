@@ -16,7 +16,8 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO
 
-from harbor_assets.sandboxes.process.dockerfile import LayerBuildError
+from harbor_assets.sandboxes.process.dockerfile import MAX_BYTES as READ
+from harbor_assets.sandboxes.process.dockerfile import DockerfileUnsupported, LayerBuildError
 from harbor_assets.sandboxes.process.dockerignore import Ignore, compile_pattern
 from harbor_assets.sandboxes.process.recipe import Copy
 
@@ -60,11 +61,26 @@ class Context:
     @classmethod
     def open(cls, root: Path) -> "Context":
         """Take `Dockerfile.dockerignore` or else `.dockerignore` into account. Raises `DockerfileUnsupported`."""
-        root = root.resolve()
+        context = cls(root.resolve())
         for name in ("Dockerfile.dockerignore", ".dockerignore"):
-            if (root / name).is_file():
-                return cls(root, Ignore.parse(_inside(root, name).read_text("utf-8", errors="replace")))
-        return cls(root)
+            if (text := context.read(name)) is not None:
+                context.ignore = Ignore.parse(text.decode("utf-8", errors="replace"))
+                break
+        return context
+
+    def read(self, name: str) -> bytes | None:
+        """The first `READ` + 1 bytes of a file of the context, or None if there is none.
+
+        Raises `DockerfileUnsupported` if it is a link that leaves the context: its text would be quoted in errors.
+        """
+        if not (self.root / name).is_file():
+            return None
+        try:
+            path = _inside(self.root, name)
+        except ValueError as error:
+            raise DockerfileUnsupported(f"{error} Put the file itself there.") from None
+        with _open(path) as file:
+            return file.read(READ + 1)
 
     def select(self, copy: Copy) -> tuple[Source, ...]:
         """What a COPY takes, in the order of its sources; nothing for a pattern that matches nothing.

@@ -7,6 +7,7 @@ machine stands in for the image, and the keys start from its fingerprint.
 
 import asyncio
 import ctypes
+import errno
 import fcntl
 import hashlib
 import json
@@ -26,7 +27,7 @@ from harbor_assets.sandboxes.process.dockerfile import DockerfileUnsupported, La
 from harbor_assets.sandboxes.process.inside.keeper import remove_tree
 from harbor_assets.sandboxes.process.recipe import Copy, Recipe, Run, Workdir, recipe
 from harbor_assets.sandboxes.process.rights import privileged
-from harbor_assets.sandboxes.process.sandbox import Sandbox
+from harbor_assets.sandboxes.process.sandbox import Sandbox, SandboxDiskFull
 from harbor_assets.sandboxes.process.steps import Job, Steps, failed
 
 __all__ = ["BuiltLayers", "DockerfileUnsupported", "LayerBuildError", "PrunedLayer", "build", "prune"]
@@ -61,11 +62,14 @@ async def build(
     """Make those layers of `environment_dir/Dockerfile` that are missing; no file, no layers.
 
     `network`: RUN steps have one. `step_timeout` bounds each command, in seconds. Cancelling kills the step at hand and
-    removes what it made. Raises `DockerfileUnsupported` before anything is run, and `LayerBuildError`.
+    removes what it made. Raises `DockerfileUnsupported` before anything is run; `LayerBuildError`, `SandboxStartError`,
+    `SandboxLost`, `SandboxDiskFull`.
     """
-    if not (environment_dir / "Dockerfile").is_file():
+    context = Context.open(environment_dir)
+    text = context.read("Dockerfile")
+    if text is None:
         return BuiltLayers(notes=("no Dockerfile: the machine as it is",))
-    plan, layers, notes = await asyncio.to_thread(_plan, environment_dir, network)
+    plan, layers, notes = await asyncio.to_thread(_plan, text, context, network)
     made: list[Path] = []
     for number, layer in enumerate(layers, 1):
         place = f"layer {number} of {len(layers)}"
@@ -86,9 +90,8 @@ class _Layer:
         return "; ".join(job.step.at.text for job in self.jobs)
 
 
-def _plan(environment_dir: Path, network: bool) -> tuple[Recipe, list[_Layer], list[str]]:
-    plan = recipe(parse((environment_dir / "Dockerfile").read_bytes()), machine=platform.machine())
-    context = Context.open(environment_dir)
+def _plan(text: bytes, context: Context, network: bool) -> tuple[Recipe, list[_Layer], list[str]]:
+    plan = recipe(parse(text), machine=platform.machine())
     jobs: list[Job] = []
     for step in plan.steps:
         try:
@@ -154,6 +157,10 @@ async def _layer(
                 await steps.do(job)
             await box.stop()
             await _to_the_end(asyncio.to_thread(_keep, box.upper, target, below))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise SandboxDiskFull(f"{home}: {error.strerror}. Free space there, then run again.") from error
+            raise
         finally:
             await box.stop()
             await _to_the_end(asyncio.to_thread(remove_tree, str(folder)))

@@ -5,6 +5,7 @@ lead) is asked and decided inside, never on the machine.
 """
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from harbor_assets.sandboxes.process.context import Entry, Source, owner_ids, wr
 from harbor_assets.sandboxes.process.dockerfile import LayerBuildError
 from harbor_assets.sandboxes.process.recipe import SCRIPT, Copy, Run, Step, Workdir
 from harbor_assets.sandboxes.process.rights import privileged
-from harbor_assets.sandboxes.process.sandbox import Sandbox
+from harbor_assets.sandboxes.process.sandbox import Sandbox, SandboxDiskFull
 
 SPOOL = 8 << 20  # a COPY's tar is kept in memory up to here, then in an unnamed file
+DISK_FULL = 1 << 20  # bytes free below which a failed step is the machine's disk's fault
 TAIL = 2000  # characters of a failed step's output that its error shows
 # Of the paths on standard input those that are no folder: `-` before one that is not there, `x` before anything else.
 _NO_FOLDERS = """
@@ -156,13 +158,21 @@ class Steps:
             tail.extend(chunk)
             del tail[: -4 * TAIL]  # a character has at most four bytes
 
-        how = {"cwd": "/", "env": {}, "user": "root", "stdin": None, "cap": 1 << 20, **how}
+        how = {"cwd": "/", "env": {}, "user": 0, "stdin": None, "cap": 1 << 20, **how}
         result = await self.box.exec(argv, timeout=self.timeout, on_chunk=remember, **how)
         if result.timed_out:
             raise failed(step, f"it did not end within {self.timeout:g} s.{_last(tail)}")
+        if result.code and _free(self.scratch) < DISK_FULL:
+            raise SandboxDiskFull(f"The disk of {self.scratch} is full. Free space there, then run again.")
         if result.code:
             raise failed(step, f"exit code {result.code}.{_last(tail)}")
         return result.stdout
+
+
+def _free(folder: Path) -> int:
+    """Bytes that this process can still write there."""
+    state = os.statvfs(folder)
+    return (state.f_bfree if privileged() else state.f_bavail) * state.f_frsize
 
 
 def _last(output: bytearray) -> str:

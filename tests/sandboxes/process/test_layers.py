@@ -91,6 +91,17 @@ def test_what_is_unsupported_is_refused_before_anything_is_made(home: Path, env:
     assert not (home / "layers").exists()
 
 
+@pytest.mark.parametrize("name", ["Dockerfile", ".dockerignore"])
+def test_nothing_outside_the_environment_is_read(home: Path, env: Path, name: str) -> None:
+    dockerfile(env, "RUN true\n")
+    (env.parent / "secret").write_text("SECRET\n")
+    (env / name).unlink(missing_ok=True)
+    (env / name).symlink_to("../secret")
+    with pytest.raises(DockerfileUnsupported, match="leaves the environment folder") as caught:
+        made(home, env)
+    assert "SECRET" not in str(caught.value)
+
+
 def test_copies_work_for_everybody(home: Path, env: Path) -> None:
     (env / "data" / "deep").mkdir(parents=True)
     (env / "data" / "one.txt").write_text("1")
@@ -293,6 +304,28 @@ def test_a_killed_build_leaves_no_half_layer(tmp_path: Path, env: Path, after: f
     built = made(home, env)
     assert inside(home, built, "cat /a /b") == "1\nwhole\n"
     assert len(kept(home)) == 2
+
+
+@pytest.mark.req_root
+def test_a_full_disk_is_not_the_tasks_fault(tmp_path: Path, env: Path) -> None:
+    dockerfile(env, "RUN head -c 64M /dev/zero > /big\n")
+    small = f'mount -t tmpfs -o size=16m tmpfs "{tmp_path}/home" && exec "$@"'
+    (tmp_path / "home").mkdir()
+    command = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        small,
+        "sh",
+        sys.executable,
+        "-c",
+        BUILDER,
+        str(tmp_path / "home"),
+        str(env),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "SandboxDiskFull: The disk of" in done.stderr
 
 
 def test_more_steps_than_a_mount_can_name_share_layers(home: Path, env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
