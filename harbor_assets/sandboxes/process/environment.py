@@ -19,6 +19,7 @@ from harbor.environments.capabilities import EnvironmentCapabilities, Environmen
 from harbor.environments.tar_transfer import tar_pack_succeeded
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.config import ResourceMode
+from harbor.utils.path_filter import filter_paths_by_patterns
 
 from harbor_assets.sandboxes.process import transfer
 from harbor_assets.sandboxes.process.dockerfile import DockerfileUnsupported
@@ -281,6 +282,36 @@ class ProcessEnvironment(BaseEnvironment):
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         await self._get(["-C", str(source_dir), "--", "."], Path(target_dir))
 
+    @override
+    async def download_dir_with_exclusions(
+        self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
+    ) -> None:
+        left_out = [f"--exclude={pattern}" for pattern in exclude]
+        await self._get([*left_out, "-C", source_dir, "--", "."], Path(target_dir))
+
+    @override
+    async def download_dir_filtered(
+        self,
+        *,
+        source_dir: str,
+        target_dir: Path | str,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+        protect: Sequence[str] | None = None,
+    ) -> None:
+        with self._watched():
+            listed = await self._running().exec(["find", ".", "-type", "f", "-print0"], cwd=source_dir)
+        if listed.code:
+            raise RuntimeError(f"download of {source_dir}: {_tail(listed.stderr) or f'exit code {listed.code}'}")
+        names = [os.fsdecode(name.removeprefix(b"./")) for name in listed.stdout.split(b"\0") if name]
+        wanted = set(filter_paths_by_patterns(names, include=include, exclude=exclude)) | set(protect or ())
+        chosen = [name for name in names if name in wanted]
+        if not chosen:
+            self.logger.warning("No files in %s matched include=%s exclude=%s", source_dir, include, exclude)
+            return
+        stdin = b"".join(os.fsencode(f"./{name}") + b"\0" for name in chosen)
+        await self._get(["-C", source_dir, "--null", "-T", "-"], Path(target_dir), stdin)
+
     async def _put(self, pack: Callable[[BinaryIO], None], script: str, *args: str) -> int:
         """Pack on the machine, unpack inside as root. Returns 0, or `_NOT_A_FOLDER`."""
         box = self._running()
@@ -298,20 +329,21 @@ class ProcessEnvironment(BaseEnvironment):
             raise RuntimeError(f"upload to {args[-1]}: {_tail(done.stderr) or f'exit code {done.code}'}")
         return done.code
 
-    async def _get(self, what: Sequence[str], target: Path) -> None:
+    async def _get(self, what: Sequence[str], target: Path, stdin: bytes | None = None) -> None:
         """Pack inside as root, unpack on the machine."""
         box = self._running()
         limit = DOWNLOAD_MB << 20
         with tempfile.SpooledTemporaryFile(max_size=SPOOL, dir=self._scratch()) as tar, self._watched():
             done = await box.exec(
                 ["tar", "-cf", "-", *what],
+                stdin=stdin,
                 timeout=TRANSFER_SECONDS,
                 cap=limit,
                 sink=tar,  # pyright: ignore[reportArgumentType]
             )
             errors = done.stderr.decode(errors="replace")
             if done.dropped:
-                raise RuntimeError(f"download of {what[-1]}: more than {DOWNLOAD_MB} MB. Let the task leave less.")
+                raise RuntimeError(f"download of {' '.join(what)}: more than {DOWNLOAD_MB} MB")
             if not tar_pack_succeeded(done.code, stderr=errors, logger=self.logger):
                 raise RuntimeError(f"download of {' '.join(what)}: {errors[-500:] or f'exit code {done.code}'}")
             tar.seek(0)

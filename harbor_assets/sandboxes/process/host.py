@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from harbor_assets.sandboxes.process import mask, nat
+from harbor_assets.sandboxes.process.owner import Owner
 from harbor_assets.sandboxes.process.rights import SYS_ADMIN, has, in_user_namespace, privileged
 
 _PROBE_SECONDS = 20.0
@@ -146,9 +148,9 @@ def _probe(home: Path) -> tuple[str, str] | None:
     )
     package = str(Path(__file__).parents[3])
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        folder = home / "sandboxes" / f".new-{Owner.me()}-{secrets.token_hex(4)}"  # as `reap` knows them
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", code, package, str(home), "root" if privileged() else "user"],
+            [sys.executable, "-I", "-S", "-c", code, package, str(folder), "root" if privileged() else "user"],
             capture_output=True,
             text=True,
             timeout=_PROBE_SECONDS,

@@ -63,6 +63,9 @@ def make(limits: Limits, owner: Owner, token: str) -> Cgroups:
         value = wanted[controller]
         if value is None:
             continue
+        if not privileged():
+            missing.append(f"{controller}: an ordinary user can make no cgroups")
+            continue
         if controller not in bases:
             missing.append(f"{controller}: no such cgroup controller here")
             continue

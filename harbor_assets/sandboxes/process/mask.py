@@ -148,17 +148,15 @@ def _plan() -> _Plan:
         if path.is_dir() and path.resolve() == path:
             state = path.stat()
             empty[name] = (mode, state.st_uid, state.st_gid)
-    if privileged():  # an ordinary user cannot read them anyway, inside or outside
-        for top, depth in _SEARCHED.items():
-            if top in shown_folders():
-                for path, state in _private(f"/{top}", depth):
-                    name = path[1:]
-                    if any(name.startswith(f"{hidden}/") for hidden in HIDDEN):
-                        continue
-                    if stat.S_ISDIR(state.st_mode):
-                        empty[name] = (stat.S_IMODE(state.st_mode), state.st_uid, state.st_gid)
-                    else:
-                        absent.append(name)
+    for top in set(_SEARCHED) & set(shown_folders()):
+        for path, state in _private(f"/{top}", _SEARCHED[top]):
+            name = path[1:]
+            if any(name.startswith(f"{hidden}/") for hidden in HIDDEN):
+                continue
+            if stat.S_ISDIR(state.st_mode):
+                empty[name] = (stat.S_IMODE(state.st_mode), state.st_uid, state.st_gid)
+            else:
+                absent.append(name)
     return _Plan(
         privileged=privileged(),
         top=tuple((n, str(Path("/", n).readlink()) if Path("/", n).is_symlink() else None) for n in SHOWN if _there(n)),
@@ -235,6 +233,7 @@ def _make(plan: _Plan, target: Path) -> None:
     for name, link in plan.top:
         if link is None:
             (root / name).mkdir()
+            (root / name).chmod(0o755)
         else:
             (root / name).symlink_to(link)
     shown = shown_folders()
@@ -253,6 +252,8 @@ def _make(plan: _Plan, target: Path) -> None:
         _own(path, mode, 0, gid)
     if (new / "var/log").is_dir():
         (new / "var/log/apt").mkdir()  # apt writes its log there and does not make it
+        (new / "var/log/apt").chmod(0o755)
+    root.chmod(0o755)
     new.chmod(0o755)
     try:
         new.rename(target)

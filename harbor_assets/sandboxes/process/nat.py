@@ -6,6 +6,7 @@ go into that very chain, or into DOCKER-USER where Docker keeps one for such rul
 """
 
 import contextlib
+import errno
 import fcntl
 import ipaddress
 import json
@@ -13,6 +14,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ from harbor_assets.sandboxes.process.rights import NET_ADMIN, has
 
 PREFIX = "harbor"  # of the names of our interfaces: harbor0, harbor1, ...
 TABLE = "harbor_assets"
+LOCK_SECONDS = 30.0  # an attach takes milliseconds; more than a hundred may queue
+_TIDY_SECONDS = 0.2  # every command tidies: it does not wait for one that hangs
 COMMENT = "harbor-assets"
 _STATE = Path("/run/harbor-assets-net.json")  # gone with a reboot, like the table
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
@@ -46,11 +50,22 @@ class _State:
 
 
 @contextlib.contextmanager
-def locked() -> Iterator[None]:
-    """One at a time on this machine. The lock is on a folder that is always there, so that none is left behind."""
+def locked(patience: float = LOCK_SECONDS) -> Iterator[None]:
+    """One at a time on this machine. The lock is on a folder that is always there, so that none is left behind.
+
+    Raises TimeoutError: a process that was stopped while it held the lock must not stop every other.
+    """
+    deadline = time.monotonic() + patience
     fd = os.open("/run", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock for networks") from None
+                time.sleep(0.001)
         yield
     finally:
         os.close(fd)
@@ -89,24 +104,29 @@ def tidy() -> list[str]:
     """
     if not _STATE.exists():
         return []
-    with locked():
+    with contextlib.suppress(TimeoutError), locked(_TIDY_SECONDS):
         state = _load()
         if state is None or interfaces():
             return []
-        with contextlib.suppress(FileNotFoundError):
-            nft.commit(nft.delete_table(nft.INET, TABLE))
-        for family, table, name in state.chains:
-            chain = nft.Chain(family, table, name, None, nft.ACCEPT)
-            with contextlib.suppress(FileNotFoundError):
-                for handle in list(nft.rules_with_comment(chain, COMMENT)):
-                    nft.commit(nft.delete_rule(family, table, name, handle))
-        if state.legacy:
-            for rule in _legacy_rules():
-                _iptables("-D", state.legacy, *rule)
-        if state.forwarding == "0" and not set(_bridges()) - set(state.bridges):
-            _FORWARDING.write_text("0")
+        _put_back(state)
         _STATE.unlink(missing_ok=True)
         return [f"nf_tables table {TABLE}"]
+    return []  # whoever holds the lock tidies up, or the next one does
+
+
+def _put_back(state: _State) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        nft.commit(nft.delete_table(nft.INET, TABLE))
+    for family, table, name in state.chains:
+        chain = nft.Chain(family, table, name, None, nft.ACCEPT)
+        with contextlib.suppress(FileNotFoundError):
+            for handle in list(nft.rules_with_comment(chain, COMMENT)):
+                nft.commit(nft.delete_rule(family, table, name, handle))
+    if state.legacy:
+        for rule in _legacy_rules():
+            _iptables("-D", state.legacy, *rule)
+    if state.forwarding == "0" and not set(_bridges()) - set(state.bridges):
+        _FORWARDING.write_text("0")
 
 
 def problem() -> str | None:

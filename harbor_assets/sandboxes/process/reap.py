@@ -1,14 +1,16 @@
 """Removes what a killed worker left. Every command calls it, so it costs a millisecond where there is nothing."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from harbor_assets.sandboxes.process import limits, mask, net
-from harbor_assets.sandboxes.process.inside.keeper import remove_tree
+from harbor_assets.sandboxes.process.inside.keeper import OWNER_FILE, remove_tree
 from harbor_assets.sandboxes.process.owner import Owner, start_time
 from harbor_assets.sandboxes.process.rights import privileged
 
@@ -23,15 +25,13 @@ def reap(home: Path) -> list[str]:
     Best effort: what cannot be removed now is tried again by the next call.
     """
     gone: list[str] = []
-    folder = home.absolute() / "sandboxes"
     with contextlib.suppress(FileNotFoundError):
-        left = [path for path in sorted(folder.iterdir()) if _is_left(path)]
-        if left:
-            _end_processes(left)
-        for path in left:
-            remove_tree(str(path))
-            if not path.exists():
-                gone.append(f"sandbox {path.name}")
+        for path in sorted((home.absolute() / "sandboxes").iterdir()):
+            if _is_left(path):
+                with _alone(path):
+                    remove_tree(str(path))
+                if not path.exists():
+                    gone.append(f"sandbox {path.name}")
     gone += limits.reap()
     if privileged():
         gone += net.reap()
@@ -42,27 +42,49 @@ def reap(home: Path) -> list[str]:
 def _is_left(path: Path) -> bool:
     if path.name.startswith(_NEW):
         owner = Owner.parse(path.name.removeprefix(_NEW))
-    else:
-        try:
-            owner = Owner.parse(json.loads((path / "owner.json").read_text())["owner"])
-        except FileNotFoundError:
-            # A sandbox's folder appears with the file in it; its clean-up removes the file first.
-            return path.is_dir()
-        except (OSError, ValueError, KeyError, TypeError):
-            owner = None
+        return owner is not None and owner.dead
+    try:
+        owner = Owner.parse(json.loads((path / OWNER_FILE).read_text())["owner"])
+    except FileNotFoundError:
+        # A sandbox's folder appears with the file in it, and loses it at the very end.
+        return path.is_dir()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
     return owner is not None and owner.dead
 
 
-def _end_processes(folders: list[Path]) -> None:
-    """Wait for the keepers of dead workers to end; kill those that hang."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while alive := [pid for folder in folders for pid in _processes(folder)]:
-        if time.monotonic() > deadline:
-            for pid in alive:
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until neither keeper nor init of a dead worker lives: they clean up, and could still make folders. Kill them
+    if they hang."""
+    try:
+        lock = os.open(folder / OWNER_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        if not _locked(lock, folder):
+            for pid in _processes(folder):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            return
-        time.sleep(0.005)
+            _locked(lock, folder)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _locked(lock: int, folder: Path) -> bool:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while folder.exists():
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        else:
+            return True
+    return True
 
 
 def _processes(folder: Path) -> list[int]:

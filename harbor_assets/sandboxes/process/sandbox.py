@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import fcntl
 import io
 import json
 import marshal
@@ -25,6 +26,7 @@ from harbor_assets.sandboxes.process import mask, nat, net, pipes
 from harbor_assets.sandboxes.process.certificates import certificate_variables
 from harbor_assets.sandboxes.process.inside import keeper as keeping
 from harbor_assets.sandboxes.process.inside.init import receive
+from harbor_assets.sandboxes.process.inside.keeper import OWNER_FILE
 from harbor_assets.sandboxes.process.limits import Cgroups, Limits, Memory
 from harbor_assets.sandboxes.process.nameservers import Relay, resolver
 from harbor_assets.sandboxes.process.owner import Owner
@@ -92,10 +94,12 @@ class Sandbox:
         self._init_pid: int | None = None
         self._namespace: int | None = None
         self._log: int | None = None
+        self._lock: int | None = None
         self._link: net.Link | None = None
         self._relay: Relay | None = None
         self._on_host_network = False
         self._drained: set[io.FileIO] = set()
+        self._made = False
         self._stopping: asyncio.Task[None] | None = None
 
     @property
@@ -234,6 +238,11 @@ class Sandbox:
 
     def _prepare(self) -> Path | None:
         """Folder and limits. The folder appears with its owner in it: a kill leaves nothing that nobody owns."""
+        for layer in self.layers:
+            if not layer.is_dir():
+                raise SandboxStartError(f"The layer {layer} is not there.")
+        if self.folder.exists():
+            raise SandboxStartError(f"The folder {self.folder} is in use by another sandbox.")
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = self.folder.parent / f".new-{self._owner}-{secrets.token_hex(4)}"
         new.mkdir(mode=0o700)
@@ -242,8 +251,11 @@ class Sandbox:
                 (new / name).mkdir()
             for number, layer in enumerate([*self.layers, mask.current_mask(self.home)]):
                 (new / "l" / str(number)).symlink_to(layer)  # short names: mount data is one page
-            (new / "owner.json").write_text(json.dumps({"owner": str(self._owner)}))
+            (new / OWNER_FILE).write_text(json.dumps({"owner": str(self._owner)}))
+            self._lock = os.open(new / OWNER_FILE, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             new.rename(self.folder)
+            self._made = True
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
@@ -259,6 +271,7 @@ class Sandbox:
         return image
 
     async def _spawn(self, image: Path | None) -> None:
+        assert self._lock is not None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         config = {
@@ -271,6 +284,7 @@ class Sandbox:
             "shm_mb": SHM_MB,
             "cgroups": [str(folder) for folder in self.cgroups.folders],
             "keep": self.keep_upper,
+            "lock": self._lock,
         }
         self._log = os.memfd_create("sandbox-log")
         # By descriptor, not on the command line: the task can read that of pid 1.
@@ -283,7 +297,7 @@ class Sandbox:
                 *("-I", "-S", "-c", keeping.BOOT),
                 str(Path(harbor_assets.__file__).parent.parent),
                 str(theirs.fileno()),
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), self._lock],
                 start_new_session=True,  # Ctrl-C at the terminal is the worker's business
                 stdin=given,
                 stdout=subprocess.DEVNULL,
@@ -466,7 +480,6 @@ class Sandbox:
             await relay.close()
         if link is not None:
             await asyncio.to_thread(net.detach, link.name)
-            await asyncio.to_thread(nat.tidy)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -476,15 +489,18 @@ class Sandbox:
         if self._control is not None:
             self._control.close()  # init exits, the kernel kills all inside, the keeper removes the rest
         try:
+            linked = self._link is not None
             await self._unlink()
+            if linked:
+                await asyncio.to_thread(nat.tidy)
         except OSError as e:
             self._note(f"The network could not be taken down: {e}. The next command tries again.")
         if self._keeper is not None:
             await self._await_keeper(self._keeper)
-        for fd in (self._namespace, self._log):
+        for fd in (self._namespace, self._log, self._lock):
             if fd is not None:
                 os.close(fd)
-        self._control = self._namespace = self._log = None
+        self._control = self._namespace = self._log = self._lock = None
         await asyncio.to_thread(self._sweep)
 
     async def _await_keeper(self, keeper: asyncio.subprocess.Process) -> None:
@@ -505,7 +521,7 @@ class Sandbox:
             if not any(folder.exists() for folder in self.cgroups.folders):
                 break
             time.sleep(0.01)
-        if not self.keep_upper and self.folder.exists():
+        if self._made and not self.keep_upper and self.folder.exists():
             keeping.remove_tree(str(self.folder))
 
     # -- words -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import select
 import struct
 import time
 
-from harbor_assets.sandboxes.process.inside import calls, view
+from harbor_assets.sandboxes.process.inside import calls, seccomp, view
 from harbor_assets.sandboxes.process.inside.command import supervise
 
 MESSAGE_MAX = 1 << 16  # bytes of one control message; bodies of commands come over a socket of their own
@@ -64,12 +64,13 @@ class Init:
         else:
             no_disk = self._set_up_by_child()
             calls.set_dumpable(False)
-        null = os.open("/dev/null", os.O_RDWR)  # from here on no descriptor of a file of the machine
-        for fd in (0, 1, 2):
+        null = os.open("/dev/null", os.O_RDWR)  # from here on no descriptor of a file of the machine; 2 is in memory
+        for fd in (0, 1):
             os.dup2(null, fd)
         os.close(null)
         _socket.sethostname("sandbox")
         calls.new_session_keyring()
+        seccomp.install()
         if _read_start("/proc/sys/kernel/core_pattern", 1) == b"|":
             # A core dump would go to a program on the machine; the kernel takes a limit of 1 as "do not" (core(5)).
             resource.setrlimit(resource.RLIMIT_CORE, (1, 1))

@@ -5,6 +5,7 @@ It works after the worker was killed too. Started by `BOOT`, with the configurat
 
 import _signal as signal  # pyright: ignore[reportMissingImports]
 import _socket
+import errno
 import marshal
 import os
 import select
@@ -12,6 +13,8 @@ import time
 
 from harbor_assets.sandboxes.process.inside import calls
 from harbor_assets.sandboxes.process.inside.init import Init
+
+OWNER_FILE = "owner.json"  # in a sandbox's folder; locked while worker, keeper or init live
 
 # argv: the folder that holds the package, the descriptor of the control socket
 BOOT = (
@@ -24,7 +27,7 @@ def main(fd: int) -> None:
     """Keep one sandbox until it is gone.
 
     Configuration (marshal): `folder`, `name`, `worker` (pid), `view`, `privileged`, `disk`, `shm_mb`, `cgroups`
-    (folders), `keep` (leave the folder while the worker lives).
+    (folders), `keep` (leave the folder while the worker lives), `lock` (descriptor of the locked owner file).
     """
     with open(0, "rb", closefd=False) as f:
         config = marshal.load(f)  # noqa: S302 -- from the worker
@@ -32,6 +35,7 @@ def main(fd: int) -> None:
     os.umask(0o022)
     control = _socket.socket(fileno=fd)
     os.set_inheritable(fd, False)
+    os.set_inheritable(config["lock"], False)  # stays open here and in init: the lock is theirs too
     worker = os.pidfd_open(os.getppid())
     if os.getppid() != config["worker"]:
         os._exit(1)  # the worker died in between; the next command removes the folder
@@ -63,10 +67,11 @@ def main(fd: int) -> None:
 def remove_tree(folder: str) -> None:
     """Remove a folder of untrusted content: of any depth, with folders nobody may enter, without following links.
 
-    Subfolders are moved up and emptied one by one, so neither recursion nor the length of a path limits it.
+    Subfolders are moved up and emptied one by one, so neither recursion nor the length of a path limits it. Others may
+    be at it too (keeper, worker and `reap` of another command), or may have been killed at it: names are one's own.
     What cannot be removed is left; the caller looks.
     """
-    counter = 0
+    own, counter, again = f"{folder}/~{os.urandom(6).hex()}-", 0, 100
     todo = [folder]
     while todo:
         here = todo[-1]
@@ -75,29 +80,31 @@ def remove_tree(folder: str) -> None:
             os.chmod(here, 0o700)
             with os.scandir(here) as entries:
                 for entry in entries:
-                    if not entry.is_dir(follow_symlinks=False):
-                        os.unlink(entry.path)
-                    elif here == folder:
-                        inner.append(entry.path)
-                    else:
-                        counter += 1
-                        moved = f"{folder}/~{counter}"
-                        os.chmod(entry.path, 0o700)  # else an ordinary user cannot move it: an overlay's has no rights
-                        os.rename(entry.path, moved)
-                        inner.append(moved)
+                    try:
+                        if not entry.is_dir(follow_symlinks=False):
+                            os.unlink(entry.path)
+                        elif here == folder:
+                            inner.append(entry.path)
+                        else:
+                            counter += 1
+                            os.chmod(entry.path, 0o700)  # an ordinary user cannot move it else: an overlay's has 000
+                            os.rename(entry.path, f"{own}{counter}")
+                            inner.append(f"{own}{counter}")
+                    except FileNotFoundError:
+                        continue
+            if not inner:
+                os.rmdir(here)
         except FileNotFoundError:
-            todo.pop()
-            continue
-        except OSError:
-            return
+            pass
+        except OSError as e:
+            again -= 1
+            if e.errno != errno.ENOTEMPTY or not again:
+                return
+            continue  # somebody else moved something up into it
         if inner:
             todo += inner
-            continue
-        try:
-            os.rmdir(here)
-        except OSError:
-            return
-        todo.pop()
+        else:
+            todo.pop()
 
 
 def enter_user_namespace() -> None:

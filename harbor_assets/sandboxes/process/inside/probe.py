@@ -7,9 +7,8 @@ from harbor_assets.sandboxes.process.inside import calls
 from harbor_assets.sandboxes.process.inside.keeper import enter_user_namespace, remove_tree
 
 
-def main(home: str, privileged: bool) -> None:
+def main(folder: str, privileged: bool) -> None:
     """Exit 0 if all is well; else print `<step>: <error>` and exit 1."""
-    folder = f"{home}/sandboxes/.probe-{os.getpid()}"
     step = "folder"
     try:
         for name in ("upper", "work", "root"):
