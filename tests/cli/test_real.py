@@ -1,0 +1,67 @@
+"""One real run by real processes: quickstart, then what every other command says of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harbor_assets.sdk import local_client, read_bundle
+
+
+def harbor_assets(home: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harbor_assets", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=home.parent,
+        env={**os.environ, "HARBOR_ASSETS_HOME": str(home)},
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("quickstart") / "home"
+
+
+@pytest.fixture(scope="module")
+def run_id(home: Path) -> str:
+    said = harbor_assets(home, "quickstart", "--json")
+    assert said.returncode == 0, said.stderr
+    assert "hello-world scored 1.0000" in said.stderr
+    assert "Mean 1.0000 (scored 1 of 1 trials, 1 of 1 tasks)" in said.stderr
+    (report,) = [line.removeprefix("Report: ") for line in said.stderr.splitlines() if line.startswith("Report: ")]
+    assert Path(report).is_file()
+    run = json.loads(said.stdout)["run"]
+    assert (run["phase"], run["result_state"]) == ("completed", "ready")
+    return run["id"]
+
+
+def test_what_it_gave_is_shown_and_downloaded(home: Path, run_id: str):
+    results = json.loads(harbor_assets(home, "runs", "results", run_id, "--json").stdout)
+    assert results["outcomes"]["policies"]["scored_only"]["mean"] == 1.0
+    assert results["summary"]["trial_count"] == 1
+    assert "PASS" in harbor_assets(home, "runs", "logs", run_id, "--task", "0").stdout
+    assert harbor_assets(home, "runs", "download", run_id).returncode == 0
+    bundle = read_bundle(home.parent / run_id / "agent-eval-results")
+    assert bundle.outcome_summary
+    assert bundle.outcome_summary.policies.scored_only.mean == 1.0
+    assert [trial.status for trial in bundle.trials] == ["completed"]
+
+
+def test_the_same_again_from_the_stored_taskset(home: Path, run_id: str):
+    status = json.loads(harbor_assets(home, "runs", "status", run_id, "--json").stdout)
+    taskset = status["run"]["taskset_ref"]
+    said = harbor_assets(home, "runs", "submit", "--taskset", taskset, "--agent", "nop", "--wait")
+    assert said.returncode == 0, said.stderr
+    assert "Mean 0.0000 (scored 1 of 1 trials, 1 of 1 tasks)" in said.stdout
+
+
+def test_python_sees_the_same_runs(home: Path, run_id: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HARBOR_ASSETS_HOME", str(home))
+    with local_client() as client:
+        assert run_id in [run.id for run in client.list_runs().items]
+        assert client.results(run_id).account.counts["scored"] == 1  # type: ignore[index]
