@@ -19,6 +19,7 @@ PREFIX = "harbor-"  # of our cgroups: harbor-<owner>-<token>
 PIDS = 4096  # threads count; a build with a JVM takes hundreds, a fork bomb anything
 MIN_DISK_MB = 16  # what ext4 and an overlay's folders need before a task writes its first byte
 _PERIOD_US = 100_000  # of the CPU quota: the kernel's default
+_HUGE_PAGE = 2 << 20
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("memory", "pids", "cpu")
 
@@ -94,8 +95,10 @@ def memory_state(folders: Sequence[Path]) -> Memory:
             peak = _number(folder / "memory.peak")
         elif (folder / "memory.oom_control").exists():
             kills = _table(folder / "memory.oom_control").get("oom_kill", 0)
-            at_limit = bool(_number(folder / "memory.failcnt"))
             peak = _number(folder / "memory.max_usage_in_bytes")
+            limit = _number(folder / "memory.limit_in_bytes")
+            # Not memory.failcnt: kernels no longer count there. What is refused is at most one huge page.
+            at_limit = peak is not None and limit is not None and peak + _HUGE_PAGE >= limit
     return Memory(kills if at_limit else 0, 0 if at_limit else kills, peak)
 
 
