@@ -159,7 +159,8 @@ class ProcessEnvironment(BaseEnvironment):
             return ()
         from harbor_assets.sandboxes.process.layers import build
 
-        network = self._network_is_public
+        # As with images, whose builds have a network whatever the task's own mode is. Without root it is the machine's own.
+        network = privileged() or self._network_is_public
         built = await build(self._home, self.environment_dir, network=network, log=self.logger.debug)
         self._cwd, self._user, self._env = built.cwd, built.user, dict(built.env)
         self._record.set(substituted=image or built.substituted)

@@ -501,3 +501,11 @@ def test_a_trial_of_a_broken_dockerfile_says_why(home: Path, tmp_path: Path) -> 
     assert result["exception_info"]["exception_type"] == "LayerBuildError"
     assert "exit code 7. It printed:\nno luck" in result["exception_info"]["exception_message"]
     assert result["verifier_result"] is None
+
+
+@pytest.mark.req_root
+def test_a_task_without_network_is_built_with_one(home: Path, tmp_path: Path) -> None:
+    dockerfile = make.DOCKERFILE + "RUN tail -n +3 /proc/net/dev | wc -l > /built-with\n"
+    test = "[ $(cat /built-with) = 2 ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt"
+    task = make.make_task(tmp_path / "suite", "no-network", dockerfile=dockerfile, test=test)
+    assert reward(trial(task, home, tmp_path / "trials")) == 1.0
