@@ -159,7 +159,7 @@ class ProcessEnvironment(BaseEnvironment):
             return ()
         from harbor_assets.sandboxes.process.layers import build
 
-        # As with images, whose builds have a network whatever the task's own mode is. Without root it is the machine's own.
+        # As with images: a build has a network whatever the task's own mode is. Without root it would be the machine's.
         network = privileged() or self._network_is_public
         built = await build(self._home, self.environment_dir, network=network, log=self.logger.debug)
         self._cwd, self._user, self._env = built.cwd, built.user, dict(built.env)
