@@ -97,6 +97,7 @@ class Sandbox:
         self._lock: int | None = None
         self._link: net.Link | None = None
         self._relay: Relay | None = None
+        self._used_nat = False
         self._on_host_network = False
         self._drained: set[io.FileIO] = set()
         self._made = False
@@ -457,6 +458,7 @@ class Sandbox:
     def _attach(self) -> net.Link:
         if self._namespace is None:
             raise OSError(errno.ESRCH, "the sandbox is not running")
+        self._used_nat = True
         self._link = net.attach(self._namespace, self._owner, relay=bool(resolver().relayed))
         if self._link.relay_problem:
             self._note(self._link.relay_problem)
@@ -489,9 +491,8 @@ class Sandbox:
         if self._control is not None:
             self._control.close()  # init exits, the kernel kills all inside, the keeper removes the rest
         try:
-            linked = self._link is not None
             await self._unlink()
-            if linked:
+            if self._used_nat:
                 await asyncio.to_thread(nat.tidy)
         except OSError as e:
             self._note(f"The network could not be taken down: {e}. The next command tries again.")

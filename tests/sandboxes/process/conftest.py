@@ -31,8 +31,8 @@ def _nothing_left() -> Iterator[None]:
     before = machine()
     yield
     assert traces_of(os.getpid()) == []
-    if not any(name.startswith("harbor") for _, name in socket.if_nameindex()):  # else somebody else needs it
-        assert machine() == before
+    if not before[1] and not any(name.startswith("harbor") for _, name in socket.if_nameindex()):
+        assert machine() == before  # else somebody else needs it
 
 
 def traces_of(pid: int) -> list[str]:
