@@ -111,6 +111,21 @@ def test_unknown_members_of_a_body_are_refused_by_name(api: Api):
     assert answer.json()["detail"][0]["loc"] == ["body", "extra"]
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", '"\\ud800"', '{"\\udcff": 1}', "[" * 100_000])
+@pytest.mark.parametrize("place", ['"metadata": [{"key": "k", "value": %s}]', '"tags": %s'])
+def test_what_is_not_json_is_refused_and_never_stored(w: World, api: Api, value: str, place: str):
+    body_text = json.dumps({"spec": body("org/a")["spec"]})[:-1] + f", {place % value}}}"
+    answer = api("PUT", "/tasks/a", content=body_text, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert w.catalog.list_tasks("default").total == 0
+
+
+def test_refusals_do_not_repeat_what_was_sent(api: Api):
+    answer = api("PUT", "/tasks/a", json={**body("org/a"), "tags": {"token": "hunter2"}})
+    assert answer.status_code == 422
+    assert "hunter2" not in answer.text
+
+
 def test_a_taskset_pins_its_members(api: Api):
     api("PUT", "/tasks/a", json=body("org/a"))
     made = api("PUT", "/tasksets/s", json={"tasks": ["a"]})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 
+from harbor_assets.domain import errors
 from harbor_assets.domain.phases import ExitCode
 from harbor_assets.interfaces.cli import edge
 from harbor_assets.interfaces.cli.main import app
@@ -73,6 +74,7 @@ def test_version_names_what_decides_results(bare: Any):
     [
         (("runs", "sumbit"), "Did you mean 'submit'?"),
         (("runs", "status"), "RUN_ID"),
+        (("tasksets", "create"), "--harbor-dir"),
         (("runs", "submit", "--n-concurrent", "0"), "--n-concurrent"),
         (("runs", "submit", "--cpus", "many"), "--cpus"),
         (("runs", "tasks", "run-1", "--phase", "done"), "succeeded"),
@@ -83,6 +85,24 @@ def test_wrong_usage_is_2_on_stderr(bare: Any, words: tuple[str, ...], says: str
     said = bare(*words)
     assert (said.code, said.out) == (2, "")
     assert says in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Refused("x"), 2),
+        (errors.NotFound("x"), 2),
+        (errors.Conflict("x"), 2),
+        (errors.HomeUnusable("x"), 2),
+        (errors.NotReady("x"), 2),
+        (errors.IdempotencyConflict("x"), 9),
+        (errors.StorageFull("x"), 1),
+        (errors.ServiceUnavailable("x"), 1),
+        (errors.Broken("x"), 1),
+    ],
+)
+def test_every_error_has_its_exit_code(error: errors.HarborAssetsError, code: int):
+    assert edge.exit_code(error) == code
 
 
 def test_exit_codes_are_those_of_the_domain():

@@ -1,5 +1,7 @@
 """Commands that look at runs, fetch what they gave, and stop them."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,23 @@ def test_download_writes_the_bundle(cli: Cli, w: World, tmp_path: Path, monkeypa
     refused = cli("runs", "download", run_id)
     assert refused.code == 2
     assert "report.html: has another size" in refused.err
+
+
+def test_ctrl_c_during_a_download_keeps_nothing(cli: Cli, w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run_id = ended(w, 1.0)
+    w.put_bundle(run_id, {"big": b"x" * 20_000_000})
+    real = w.artifacts.open
+
+    def interrupted(key: str) -> Any:
+        if key.endswith("outcomes.json"):
+            os.kill(os.getpid(), signal.SIGINT)  # routes run in threads; the signal is the main thread's
+        return real(key)
+
+    monkeypatch.setattr(w.artifacts, "open", interrupted)
+    said = cli("runs", "download", run_id, "--output", tmp_path / "out")
+    assert said.code == 130
+    assert "nothing of the bundle was kept" in said.err
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_cancel_says_what_it_did(cli: Cli, w: World):

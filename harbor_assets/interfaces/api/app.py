@@ -3,12 +3,14 @@
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
 from harbor_assets.interfaces.api.routes.runs import runs_router
+from harbor_assets.interfaces.api.strict import validation_answer
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.problems import to_answer
 from harbor_assets.interfaces.version import version
@@ -29,6 +31,7 @@ def create_app(backend: Backend) -> FastAPI:
     )
     app.add_middleware(BodyLimit)
     app.add_exception_handler(HarborAssetsError, _answer)
+    app.add_exception_handler(RequestValidationError, validation_answer)
     app.add_exception_handler(Exception, _our_fault)
     workspaces = APIRouter(prefix=BASE)
     for router in (

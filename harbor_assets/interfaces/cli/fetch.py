@@ -12,8 +12,8 @@ MEGABYTE = 1_000_000
 SHOWN_EVERY_SECONDS = 0.1  # a redraw for each piece of each file would cost more than the copying
 
 
-def download(session: Session, run_id: str, output: Path, out: Output) -> None:
-    """Download a bundle, saying how far it has come on a terminal."""
+def download(session: Session, run_id: str, output: Path, out: Output) -> int:
+    """Download a bundle, saying how far it has come on a terminal. Returns the exit code."""
     shown = 0.0
 
     def progress(done: int, total: int) -> None:
@@ -25,6 +25,9 @@ def download(session: Session, run_id: str, output: Path, out: Output) -> None:
 
     try:
         folder = session.client.download(run_id, output, progress)
+    except KeyboardInterrupt:
+        note("\nInterrupted: nothing of the bundle was kept. Repeat the command to start again.")
+        return INTERRUPTED
     finally:
         if shown:
             out.lines.write("\r\x1b[K")
@@ -34,6 +37,7 @@ def download(session: Session, run_id: str, output: Path, out: Output) -> None:
         out.line(f"Report: {report.absolute()}")
     if out.json:
         out.document({"run_id": run_id, "folder": str(folder.absolute())})
+    return 0
 
 
 def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool) -> int:

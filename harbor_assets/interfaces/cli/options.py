@@ -15,12 +15,11 @@ Workspace = Annotated[
         show_default=False,
     ),
 ]
-HarborDir = Annotated[
-    str | None,
-    typer.Option(
-        "--harbor-dir", metavar="DIR", help="A suite: a folder with one folder per Harbor task.", show_default=False
-    ),
-]
+_HARBOR_DIR = typer.Option(
+    "--harbor-dir", metavar="DIR", help="A suite: a folder with one folder per Harbor task.", show_default=False
+)
+HarborDir = Annotated[str | None, _HARBOR_DIR]
+RequiredHarborDir = Annotated[str, _HARBOR_DIR]
 Tasks = Annotated[
     str | None,
     typer.Option(

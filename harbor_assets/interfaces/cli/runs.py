@@ -173,7 +173,7 @@ def download(
     from harbor_assets.interfaces.cli.session import open_session
 
     with open_session(workspace) as session:
-        fetch(session, run_id, output, Output(json=json))
+        raise typer.Exit(fetch(session, run_id, output, Output(json=json)))
 
 
 @app.command(name="list", epilog=examples("runs list", "runs list --mine --active", "runs list --json"))

@@ -63,5 +63,5 @@ def recover(client: "Client") -> None:
     try:
         for run_id in client.recover():
             note(f"{run_id} had lost its worker; it goes on")
-    except HarborAssetsError as error:
+    except (HarborAssetsError, OSError) as error:
         note(f"Runs that lost their worker could not be taken up: {error}")

@@ -6,11 +6,11 @@ import typer
 
 from harbor_assets.interfaces.cli.options import (
     Exclude,
-    HarborDir,
     Include,
     Json,
     Limit,
     Rehash,
+    RequiredHarborDir,
     SkipInvalid,
     Strict,
     Tasks,
@@ -44,7 +44,7 @@ def _group() -> None:
     )
 )
 def create(
-    harbor_dir: HarborDir = None,
+    harbor_dir: RequiredHarborDir,
     list_tasks: Annotated[
         bool, typer.Option("--list-tasks", help="Print the tasks with their indexes; store nothing.")
     ] = False,

@@ -19,6 +19,7 @@ from harbor_assets.interfaces.api.answers import (
     model,
     without_nulls,
 )
+from harbor_assets.interfaces.api.strict import StrictRoute
 
 LOOKUP_MAX = 10_000  # names or references in one look-up; a client with more asks again
 
@@ -38,7 +39,7 @@ class Found(Body):
 
 def tasks_router(catalog: TaskCatalog) -> APIRouter:
     """`/tasks`, and `/tasks:lookup`."""
-    router = APIRouter(tags=["tasks"])
+    router = APIRouter(tags=["tasks"], route_class=StrictRoute)
 
     @router.put("/tasks/{name}", response_model=Task, responses=_CUT)
     def put_task(workspace: Name, name: Name, body: TaskInput, project: str | None = None) -> Response:
@@ -60,7 +61,7 @@ def tasks_router(catalog: TaskCatalog) -> APIRouter:
 
 def tasksets_router(catalog: TaskCatalog) -> APIRouter:
     """`/tasksets`."""
-    router = APIRouter(tags=["tasksets"])
+    router = APIRouter(tags=["tasksets"], route_class=StrictRoute)
 
     @router.put("/tasksets/{name}", response_model=Taskset, responses=_CUT)
     def put_taskset(workspace: Name, name: Name, body: TasksetInput, project: str | None = None) -> Response:

@@ -17,6 +17,7 @@ from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
+from harbor_assets.interfaces.api.strict import StrictRoute
 
 CHUNK: Final = 1024 * 1024  # bytes read at a time; a file below it is answered whole
 KEY_MAX: Final = 255
@@ -42,7 +43,7 @@ class _Streamed(StreamingResponse):
 
 def runs_router(evaluations: Evaluations) -> APIRouter:
     """`/agent-evaluate/runs`."""
-    router = APIRouter(prefix="/agent-evaluate/runs", tags=["runs"])
+    router = APIRouter(prefix="/agent-evaluate/runs", tags=["runs"], route_class=StrictRoute)
 
     @router.post("", response_model=Submitted, status_code=201, responses={200: {"description": "Submitted before"}})
     def submit(

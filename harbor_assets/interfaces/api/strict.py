@@ -1,0 +1,50 @@
+"""Bodies as JSON and nothing more: what Python's parser accepts beyond it could be stored and then not be answered."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+
+from harbor_assets.interfaces.problems import UNPROCESSABLE
+
+
+class StrictRoute(APIRoute):
+    """A route whose body may hold no NaN, no infinity and no unpaired surrogate; else 422, as for broken JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """See FastAPI."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        body = await self.body()
+        value = json.loads(body, parse_constant=_refuse)
+        if b"\\u" in body:
+            try:
+                json.dumps(value, ensure_ascii=False).encode()
+            except UnicodeEncodeError as error:
+                raise json.JSONDecodeError(
+                    "an unpaired surrogate is no character", error.object, error.start
+                ) from error
+        return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{constant} is not a JSON number", constant, 0)
+
+
+async def validation_answer(_: Request, error: Exception) -> JSONResponse:
+    """FastAPI's own shape without the values that were sent: one of them may be a secret, or not be JSON."""
+    assert isinstance(error, RequestValidationError)
+    detail = [{"type": at["type"], "loc": at["loc"], "msg": at["msg"]} for at in error.errors()]
+    return JSONResponse({"detail": detail}, UNPROCESSABLE)
