@@ -9,6 +9,10 @@ from harbor_assets.domain.plans import RunPlan, SandboxChoice
 if TYPE_CHECKING:
     from harbor.models.trial.config import EnvironmentConfig
 
+PROCESS_NOTE = (
+    "It is for checking suites, not for containing an adversary; this machine stands in for each task's image, so its "
+    "results are not comparable with results from images."
+)
 ENVIRONMENTS = {"process": "harbor_assets.sandboxes.process.environment:ProcessEnvironment"}
 
 
@@ -33,8 +37,8 @@ class LocalSandboxes:
             kind="process",
             why=why,
             fingerprint=fingerprint(),
-            max_concurrent=1 if found.mode == "user" else None,
-            notes=found.notes,
+            max_concurrent=1 if found.shared_network else None,
+            notes=(PROCESS_NOTE, *found.notes),
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 COMMAND = [sys.executable, "-m", "harbor_assets"]
-PATIENCE_SECONDS = 120.0  # of a loaded machine; every wait ends as soon as what it waits for is there
+PATIENCE_SECONDS = 45.0  # of a loaded machine; every wait ends as soon as what it waits for is there
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,20 @@ class Home:
         }
 
     def run(self, *words: str | Path, **env: str) -> Said:
-        done = subprocess.run(
+        command = subprocess.Popen(
             [*COMMAND, *map(str, words)],
-            env={**self.env, **env},
-            capture_output=True,
+            env={**self.env, "PYTHONFAULTHANDLER": "1", **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
         )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Said(done.returncode, done.stdout, done.stderr)
+        try:
+            out, err = command.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            command.send_signal(signal.SIGABRT)  # says where it hangs
+            pytest.fail(f"{words} did not end: {command.communicate()[1]}")
+        assert "Traceback" not in err, err
+        return Said(command.returncode, out, err)
 
     def submit(self, suite: Path, *words: str, **env: str) -> str:
         said = self.run("runs", "submit", "--harbor-dir", suite, "--json", *words, **env)
