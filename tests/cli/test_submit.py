@@ -289,11 +289,12 @@ def test_ctrl_c_before_the_run_is_accepted_starts_nothing(
 
 def test_ctrl_c_while_it_is_being_accepted_tells_the_run(cli: Cli, w: World):
     w.executions.on_start = lambda run_id: signal.raise_signal(signal.SIGINT)
-    said = cli("runs", "submit", "--taskset", w.publish("a"), "--wait")
+    said = cli("runs", "submit", "--taskset", w.publish("a"), "--wait", "--json")
     (run_id,) = w.executions.started
     assert said.code == 130
-    assert f"Run {run_id} accepted" in said.out
+    assert f"Run {run_id} accepted" in said.err
     assert f"{run_id} was accepted and goes on" in said.err
+    assert said.json["run"]["id"] == run_id
 
 
 def test_ctrl_c_while_waiting_leaves_the_run_alone(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):

@@ -64,21 +64,24 @@ class Submission:
             with open_session(workspace) as session:
                 chosen = source.choose(session, self.choice)
                 request = self._request(session, chosen, execution, out)
-                with remembered(signal.SIGINT) as interrupted:  # it must be known whether the run was accepted
+                with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
                     submitted = session.client.submit(request)
-                self._tell(session, chosen, submitted, out)
-                if not interrupted():
-                    return self._follow(session, submitted, out)
+                    self._tell(session, chosen, submitted, out)
+                return self._end(session, submitted, out, interrupted=interrupted())
         except KeyboardInterrupt:
-            pass
-        if submitted is None:
-            note("\nInterrupted before the run was accepted: nothing was started.")
-        else:
-            note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
-        return INTERRUPTED
+            if submitted is None:
+                note("\nInterrupted before the run was accepted: nothing was started.")
+            else:
+                note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
+            return INTERRUPTED
 
-    def _follow(self, session: Session, submitted: Submitted, out: Output) -> int:
-        code = report.watch(session, submitted.run.id, out, document=False) if self.wait else 0
+    def _end(self, session: Session, submitted: Submitted, out: Output, *, interrupted: bool) -> int:
+        code = 0
+        if interrupted:
+            note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
+            code = INTERRUPTED
+        elif self.wait:
+            code = report.watch(session, submitted.run.id, out, document=False)
         if out.json:
             run = session.client.get_run(submitted.run.id) if self.wait else submitted.run
             out.document({**submitted.model_dump(mode="json"), "run": run.model_dump(mode="json")})
