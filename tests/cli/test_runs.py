@@ -81,6 +81,16 @@ def test_status_of_a_run(cli: Cli, w: World):
     assert [task["task"] for task in found["tasks"]] == ["a", "b"]
 
 
+def test_the_status_of_a_large_run_is_cut_and_says_where_the_rest_is(
+    cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(report, "STATUS_MAX", 2)
+    run_id = submit(w, "a", "b", "c")
+    said = cli("runs", "status", run_id)
+    assert f"… and 1 more; all of them: harbor-assets runs tasks {run_id}" in said.out
+    assert len(cli("runs", "status", run_id, "--json").json["tasks"]) == 3
+
+
 def test_tasks_by_phase(cli: Cli, w: World):
     run_id = ended(w, 1.0, Reason.REWARD_MISSING)
     found = cli("runs", "tasks", run_id, "--phase", "failed", "--json").json

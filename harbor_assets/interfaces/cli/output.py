@@ -1,6 +1,7 @@
 """What commands print: lines for people, one JSON document for programs, and nothing a terminal would act on."""
 
 import json
+import os
 import shlex
 import sys
 import unicodedata
@@ -41,8 +42,6 @@ class Output:
     @property
     def live(self) -> bool:
         """Whether those lines go to a terminal that can be redrawn."""
-        import os
-
         return self.lines.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
     def line(self, text: str = "") -> None:

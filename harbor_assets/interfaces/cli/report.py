@@ -15,6 +15,7 @@ from harbor_assets.interfaces.cli.progress import ended, follow, result
 from harbor_assets.interfaces.cli.session import Session
 
 NAMED_MAX = 20  # tasks named one by one at a run's end; the rest is counted, and `runs tasks` lists all
+STATUS_MAX = 50  # tasks in a status, which is to be taken in at a glance
 
 
 def watch(session: Session, run_id: str, out: Output, *, document: bool = True) -> int:
@@ -85,7 +86,10 @@ def print_status(session: Session, status: RunStatus, out: Output) -> None:
     run = status.run
     print_facts(run, out)
     out.line()
-    print_tasks(status.tasks, out)
+    print_tasks(status.tasks[:STATUS_MAX], out)
+    if len(status.tasks) > STATUS_MAX:
+        words = ("runs", "tasks", run.id, *session.own_words())
+        out.line(f"… and {len(status.tasks) - STATUS_MAX} more; all of them: {command(*words)}")
     out.line()
     if run.phase.terminal:
         out.line(f"Scores: {command('runs', 'results', run.id, *session.own_words())}")

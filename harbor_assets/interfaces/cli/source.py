@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.plans import SkippedTask
-from harbor_assets.domain.suites import SourceTask, Suite, select
+from harbor_assets.domain.suites import ListedTask, SourceTask, Suite, select
 from harbor_assets.domain.tasks import Task, Taskset
 from harbor_assets.interfaces.cli.output import Output, note, one_line
 from harbor_assets.interfaces.cli.session import Session
@@ -114,7 +114,7 @@ def list_tasks(session: Session, choice: Choice, out: Output) -> None:
         out.table(("INDEX", "NAME", "NATIVE ID"), [(str(t.index), t.name, t.native_task_id) for t in listing])
 
 
-def _chosen_listing(suite: Suite, choice: Choice) -> Sequence:
+def _chosen_listing(suite: Suite, choice: Choice) -> Sequence[ListedTask]:
     if choice.tasks is None and not choice.include and not choice.exclude and choice.limit is None:
         return suite.listing()
     kept = {task.index for task in _filtered(suite, choice)}
