@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue
 
 from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.outcomes import Frozen
+from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.domain.tasks import Hex64
 
 # Harbor's own list of agents without a model connection is longer: the others call models through their own accounts.
@@ -23,7 +24,7 @@ DEFAULT_CONCURRENCY = 4  # Harbor's own default for trials at once
 RUN_TIMEOUT_SECONDS = 24 * 3600  # a run's time budget, from its first slot
 RUN_TIMEOUT_MAX_SECONDS = 72 * 3600
 
-SandboxKind = Literal["process"]
+SandboxKind = Literal["process", "kubernetes"]
 
 
 class Sizing(Frozen):
@@ -63,6 +64,21 @@ class SkippedTask(Frozen):
     reason: str
 
 
+class ImageConfig(Frozen):
+    """What an image says of how its processes run; None where it says nothing."""
+
+    user: str | None = None
+    workdir: str | None = None
+    env: dict[str, str] = {}
+
+
+class ImageProblem(Frozen):
+    """Why a task has no image to run: it was not built, or could not be found. The task's trials end with it."""
+
+    reason: Literal["image_build", "image_pull"]
+    message: str
+
+
 class PlannedTask(Frozen):
     """One task of the run, pinned. `index` is its position, by stored name, in the run's taskset."""
 
@@ -72,7 +88,9 @@ class PlannedTask(Frozen):
     ref: str
     fileset_ref: str
     files_hash: Hex64
-    images: dict[str, str] = {}  # role (agent, verifier) -> digest; empty where the sandbox needs none
+    images: dict[str, str] = {}  # role (agent, verifier) -> repository@digest; empty where the sandbox needs none
+    image_config: dict[str, ImageConfig] = {}
+    image_problem: ImageProblem | None = None
     trial_key: Hex64
 
 
@@ -88,6 +106,7 @@ class RunPlan(Frozen):
     tasks: tuple[PlannedTask, ...] = Field(min_length=1)
     agent: AgentSpec
     sandbox: SandboxChoice
+    profile: SandboxProfile | None = None
     sizing: Sizing = Sizing()
     n_attempts: int = Field(default=1, ge=1, le=1000)
     n_concurrent: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=1000)

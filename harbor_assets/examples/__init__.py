@@ -6,4 +6,4 @@ from pathlib import Path
 
 def hello_world() -> Path:
     """The folder of the hello-world suite: one task, `harbor/hello-world`, that needs no network and no package."""
-    return Path(str(files(__name__) / "hello_world_suite"))
+    return Path(str(files(__name__) / "hello-world-suite"))
