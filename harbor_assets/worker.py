@@ -88,6 +88,7 @@ def _work(services: Services, run_id: str) -> None:
         die(run.executions, "settled")
         engine.finish(run_id, settled)  # last of all: a terminal run is never looked at again
     log.info("%s is %s, result %s", run_id, settled.phase, settled.state)
+    services.artifacts.sweep()
 
 
 def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, execution: int) -> None:

@@ -34,7 +34,7 @@ def name_problem(name: str) -> str | None:
 
 
 def tag_problem(tag: str) -> str | None:
-    """Why `tag` cannot be a revision's tag, or None. A digest-shaped tag could never be looked up: it reads as a digest."""
+    """Why `tag` cannot be a tag of a revision, or None. One shaped like a digest could never be looked up."""
     if is_digest(tag):
         return "has the form of a digest, which always means a revision; choose another word"
     return name_problem(tag)

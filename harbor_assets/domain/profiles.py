@@ -1,4 +1,4 @@
-"""Sandbox profiles: what an admin allows and sets for the sandboxes of a deployment. Copied into a run's plan at submit."""
+"""Sandbox profiles: what an admin allows and sets for sandboxes. Copied into a run's plan at submit."""
 
 from typing import Annotated, Any
 
