@@ -418,20 +418,19 @@ def test_users_made_in_a_step_own_what_is_copied_later(home: Path, env: Path) ->
 @pytest.mark.req_root
 def test_layers_stack_over_folders_of_the_machine(home: Path, env: Path) -> None:
     """Whiteouts, replaced folders, renamed ones, modes of top folders."""
+    before = sorted(path.name for path in Path("/etc/skel").iterdir())
     dockerfile(
         env,
         """\
-        RUN rm -r /usr/share/doc && mkdir /usr/share/doc && echo own > /usr/share/doc/own
-        RUN mv /usr/share/doc /usr/share/moved && rm /etc/hostname && chmod 700 /opt
-        RUN echo more >> /usr/share/moved/own
+        RUN rm -rf /etc/skel && mkdir /etc/skel && echo own > /etc/skel/own
+        RUN mv /etc/skel /etc/moved && rm /etc/hostname && chmod 700 /opt
+        RUN echo more >> /etc/moved/own
         """,
     )
     built = made(home, env)
-    assert (
-        inside(home, built, "ls /usr/share/moved; cat /usr/share/moved/own; stat -c %a /opt") == "own\nown\nmore\n700\n"
-    )
-    assert inside(home, built, "[ ! -e /usr/share/doc ] && [ ! -e /etc/hostname ] && echo gone") == "gone\n"
-    assert Path("/usr/share/doc").is_dir()
+    assert inside(home, built, "ls /etc/moved; cat /etc/moved/own; stat -c %a /opt") == "own\nown\nmore\n700\n"
+    assert inside(home, built, "[ ! -e /etc/skel ] && [ ! -e /etc/hostname ] && echo gone") == "gone\n"
+    assert sorted(path.name for path in Path("/etc/skel").iterdir()) == before
 
 
 @pytest.mark.req_root
