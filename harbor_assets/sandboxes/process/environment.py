@@ -39,8 +39,9 @@ TRANSFER_SECONDS = 600.0  # Harbor's own patience with the packing of a folder
 DOWNLOAD_MB = 1024  # of one folder: what an agent leaves beyond is a fault, and must not fill the machine's disk
 SPOOL = 8 << 20  # bytes of a transfer kept in memory, then in an unnamed file
 _FULL = 1 << 20  # bytes free on the machine's disk below which a failed command is the disk's fault
-_NOT_A_FOLDER = 91  # exit code of our own script
+_A_FOLDER, _NO_FILE = 91, 92  # exit codes of our own scripts
 _UPLOAD_FOLDER = 'mkdir -p "$1" && exec tar -xf - -o -C "$1"'
+_DOWNLOAD_FILE = '[ -f "$1" ] || exit 92; exec tar -chf - -C "$2" -- "./$3"'
 _UPLOAD_FILE = '[ -d "$2" ] && exit 91; mkdir -p "$1" && exec tar -xf - -o -C "$1"'
 
 
@@ -185,12 +186,15 @@ class ProcessEnvironment(BaseEnvironment):
         return f"{safe.lstrip('-')[:80]}-{secrets.token_hex(4)}"
 
     async def _make_folders(self) -> None:
+        workdir = self.task_env_config.workdir
+        if workdir:  # as an engine does; every command starts there
+            done = await self._running().exec(["mkdir", "-p", "--", workdir])
+            if done.code:
+                raise SandboxStartError(f"The workdir {workdir} cannot be made: {_tail(done.stderr)}")
         folders = self._mount_targets(writable_only=True) or ["/logs/agent", "/logs/verifier", "/logs/artifacts"]
         made = await self.ensure_dirs(folders)
         if made is not None and made.return_code:
             raise SandboxStartError(f"The folders {', '.join(folders)} cannot be made: {made.stderr}")
-        if self.task_env_config.workdir:
-            await self._running().exec(["mkdir", "-p", "--", self.task_env_config.workdir])
 
     # -- network -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +264,7 @@ class ProcessEnvironment(BaseEnvironment):
         code = await self._put(
             lambda tar: transfer.pack_file(source, target.name, tar), _UPLOAD_FILE, str(target.parent), str(target)
         )
-        if code == _NOT_A_FOLDER:  # as `cp`: into the folder that is there
+        if code == _A_FOLDER:  # as `cp`: into the folder that is there
             await self._put(lambda tar: transfer.pack_file(source, source.name, tar), _UPLOAD_FOLDER, str(target))
 
     @override
@@ -272,23 +276,24 @@ class ProcessEnvironment(BaseEnvironment):
         source, target = PurePosixPath(source_path), Path(target_path)
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".download-") as folder:
-            # -h: what a link points to inside, as `docker cp -L`; a link itself would point into this machine
-            await self._get(["-h", "-C", str(source.parent), "--", f"./{source.name}"], Path(folder))
+            # What a link points to inside; the link itself would point into this machine.
+            pack = ["sh", "-c", _DOWNLOAD_FILE, "sh", str(source), str(source.parent), source.name]
+            code = await self._get(pack, source_path, Path(folder))
             found = Path(folder, source.name)
-            if not found.is_file() or found.is_symlink():
+            if code == _NO_FILE or not found.is_file() or found.is_symlink():
                 raise FileNotFoundError(f"{source_path} is not a file in the sandbox")
             found.replace(target)
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        await self._get(["-C", str(source_dir), "--", "."], Path(target_dir))
+        await self._get(["tar", "-cf", "-", "-C", str(source_dir), "--", "."], source_dir, Path(target_dir))
 
     @override
     async def download_dir_with_exclusions(
         self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
     ) -> None:
         left_out = [f"--exclude={pattern}" for pattern in exclude]
-        await self._get([*left_out, "-C", source_dir, "--", "."], Path(target_dir))
+        await self._get(["tar", "-cf", "-", *left_out, "-C", source_dir, "--", "."], source_dir, Path(target_dir))
 
     @override
     async def download_dir_filtered(
@@ -311,10 +316,11 @@ class ProcessEnvironment(BaseEnvironment):
             self.logger.warning("No files in %s matched include=%s exclude=%s", source_dir, include, exclude)
             return
         stdin = b"".join(os.fsencode(f"./{name}") + b"\0" for name in chosen)
-        await self._get(["-C", source_dir, "--null", "-T", "-"], Path(target_dir), stdin)
+        pack = ["tar", "-cf", "-", "-C", source_dir, "--null", "-T", "-"]
+        await self._get(pack, source_dir, Path(target_dir), stdin)
 
     async def _put(self, pack: Callable[[BinaryIO], None], script: str, *args: str) -> int:
-        """Pack on the machine, unpack inside as root. Returns 0, or `_NOT_A_FOLDER`."""
+        """Pack on the machine, unpack inside as root. Returns 0, or `_A_FOLDER`."""
         box = self._running()
         with tempfile.SpooledTemporaryFile(max_size=SPOOL, dir=self._scratch()) as tar, self._watched():
             await asyncio.to_thread(pack, tar)  # pyright: ignore[reportArgumentType]
@@ -325,33 +331,43 @@ class ProcessEnvironment(BaseEnvironment):
                 timeout=TRANSFER_SECONDS,
                 cap=1 << 16,
             )
-        if done.code not in (0, _NOT_A_FOLDER):
+        if done.code not in (0, _A_FOLDER):
             self._check_disk()
             raise RuntimeError(f"upload to {args[-1]}: {_tail(done.stderr) or f'exit code {done.code}'}")
         return done.code
 
-    async def _get(self, what: Sequence[str], target: Path, stdin: bytes | None = None) -> None:
-        """Pack inside as root, unpack on the machine."""
+    async def _get(self, pack: Sequence[str], source: str, target: Path, stdin: bytes | None = None) -> int:
+        """Pack inside as root, unpack on the machine. Returns 0, or `_NO_FILE`."""
         box = self._running()
         limit = DOWNLOAD_MB << 20
+        size = 0
+
+        def bound(chunk: bytes, stream: str) -> None:
+            nonlocal size
+            size += len(chunk) if stream == "stdout" else 0
+            if size > limit:
+                raise _TooMuch(f"download of {source}: more than {DOWNLOAD_MB} MB")
+
         with tempfile.SpooledTemporaryFile(max_size=SPOOL, dir=self._scratch()) as tar, self._watched():
             done = await box.exec(
-                ["tar", "-cf", "-", *what],
+                pack,
                 stdin=stdin,
                 timeout=TRANSFER_SECONDS,
+                on_chunk=bound,
                 cap=limit,
                 sink=tar,  # pyright: ignore[reportArgumentType]
             )
             errors = done.stderr.decode(errors="replace")
-            if done.dropped:
-                raise RuntimeError(f"download of {' '.join(what)}: more than {DOWNLOAD_MB} MB")
+            if done.code == _NO_FILE:
+                return _NO_FILE
             if not tar_pack_succeeded(done.code, stderr=errors, logger=self.logger):
-                raise RuntimeError(f"download of {' '.join(what)}: {errors[-500:] or f'exit code {done.code}'}")
+                raise RuntimeError(f"download of {source}: {errors[-500:] or f'exit code {done.code}'}")
             tar.seek(0)
             unpacked = await asyncio.to_thread(transfer.unpack, tar, target, limit=limit)  # pyright: ignore[reportArgumentType]
         if unpacked.refused:
             self._record.count(files_not_downloaded=len(unpacked.refused))
             self.logger.warning("Not downloaded: %s", "; ".join(unpacked.refused[:20]))
+        return 0
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -390,6 +406,10 @@ class ProcessEnvironment(BaseEnvironment):
             self._record.write()
         except OSError as e:
             self.logger.warning("%s cannot be written: %s", self._record.path, e)
+
+
+class _TooMuch(RuntimeError):
+    """Stops a download at its limit."""
 
 
 def _shell() -> str:

@@ -219,7 +219,9 @@ def _legacy_target() -> str | None:
     if "filter" not in active:
         return None
     rules = _iptables("-S")
-    if rules is None or "-P FORWARD DROP" not in rules.splitlines():
+    if rules is None:
+        raise NatUnavailable("the machine filters packets by iptables, and no iptables program is there to look")
+    if "-P FORWARD DROP" not in rules.splitlines():
         return None
     return "DOCKER-USER" if "-N DOCKER-USER" in rules.splitlines() else "FORWARD"
 
