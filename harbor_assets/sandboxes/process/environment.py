@@ -98,6 +98,21 @@ class ProcessEnvironment(BaseEnvironment):
 
     @override
     async def start(self, force_build: bool) -> None:
+        began = time.monotonic()
+        self._record.set(
+            kind="process",
+            mode="root" if privileged() else "user",
+            role="verifier" if self._is_verifier else "agent",
+            fingerprint=await asyncio.to_thread(fingerprint),
+            allow_models=self._allow_models,
+        )
+        try:
+            await self._start()
+        finally:
+            self._record.set(start_seconds=round(time.monotonic() - began, 3))
+            self._write_record()
+
+    async def _start(self) -> None:
         if (self.environment_dir / "docker-compose.yaml").exists():
             raise DockerfileUnsupported(
                 "docker-compose.yaml: the process sandbox runs one view of this machine, not several services. "
@@ -105,19 +120,13 @@ class ProcessEnvironment(BaseEnvironment):
             )
         if self._host_mounts:
             raise SandboxStartError("The process sandbox mounts no folders of the machine. Remove `mounts`.")
-        began = time.monotonic()
         layers = await self._build_layers()
         limits = self._limits()
+        self._record.set(layers=[layer.name for layer in layers])
         box = Sandbox(self._home / "sandboxes" / self._name(), layers, home=self._home, limits=limits)
         await box.start()
         self._box = box
         self._record.set(
-            kind="process",
-            mode="root" if privileged() else "user",
-            role="verifier" if self._is_verifier else "agent",
-            fingerprint=await asyncio.to_thread(fingerprint),
-            allow_models=self._allow_models,
-            layers=[layer.name for layer in layers],
             limits={
                 "asked": {"cpus": limits.cpus, "memory_mb": limits.memory_mb, "storage_mb": limits.storage_mb},
                 "set": list(box.cgroups.held),
@@ -127,8 +136,6 @@ class ProcessEnvironment(BaseEnvironment):
         await self._apply_network_policy(self.network_policy)
         await self._make_folders()
         await self._upload_environment_dir_after_start()
-        self._record.set(start_seconds=round(time.monotonic() - began, 3))
-        self._write_record()
 
     @override
     async def stop(self, delete: bool) -> None:

@@ -17,8 +17,9 @@ from harbor_assets.sandboxes.process.owner import Owner
 from harbor_assets.sandboxes.process.rights import SYS_ADMIN, has, in_user_namespace, privileged
 
 _PROBE_SECONDS = 20.0
+_DPKG = "/var/lib/dpkg/status"
 _PACKAGE_DATABASES = (
-    "/var/lib/dpkg/status",
+    _DPKG,
     "/usr/lib/sysimage/rpm/rpmdb.sqlite",
     "/var/lib/rpm/rpmdb.sqlite",
     "/var/lib/rpm/Packages",
@@ -87,7 +88,7 @@ def _fingerprint(states: tuple[tuple[str, int, int, int], ...]) -> str:
         path = Path(name)
         if path.is_dir():
             content = "\n".join(sorted(entry.name for entry in path.iterdir())).encode()
-        elif name == "/var/lib/dpkg/status":
+        elif name == _DPKG:
             content = "\n".join(sorted(_dpkg(path.read_text(errors="replace")))).encode()
         else:
             content = path.read_bytes()
