@@ -22,6 +22,10 @@ _CONCURRENCY_MAX = 1000
 
 _CANCEL_POLL_SECONDS = 0.3  # a cancel is seen within "seconds"; one small query each time
 _WATCH_POLL_SECONDS = 0.2  # a person notices no delay; the watcher looks less often where a look is dear
+_MAX_CONCURRENT = 20  # task Jobs of one run at once, on a cluster
+_QUEUE_TIMEOUT_SECONDS = 48 * 3600  # how long a run may wait for its first slot
+_SETTLE_SECONDS = 5.0  # an ended run is merged within a moment; looking costs two small queries
+_REAP_SECONDS = 60.0  # leftovers of ended runs are rare, and finding them lists the whole namespace
 _POLL_RANGE = (0.01, 60.0)  # below, a poll is a busy loop; above, "within seconds" is not kept
 
 LAYOUT = 1  # the arrangement of the home folder; raised when an older program could not read it any more
@@ -53,6 +57,13 @@ class Settings:
     cancel_poll_seconds: float
     watch_poll_seconds: float
     debug: bool
+    executor: Literal["local", "kubernetes"] = "local"
+    namespace: str = "harbor-assets"
+    worker_image: str = ""
+    max_concurrent: int = _MAX_CONCURRENT
+    queue_timeout_seconds: int = _QUEUE_TIMEOUT_SECONDS
+    settle_seconds: float = _SETTLE_SECONDS
+    reap_seconds: float = _REAP_SECONDS
     from_environment: frozenset[str] = frozenset()  # names of the variables that were set
     unknown: tuple[str, ...] = ()  # variables with our prefix that no setting reads: misspelled, most likely
 
@@ -281,6 +292,24 @@ def _switch(text: str) -> bool:
     return value
 
 
+def _executor(text: str) -> str:
+    if text not in ("local", "kubernetes"):
+        raise _BadValue("must be local (a worker on this machine) or kubernetes (a Job per task)")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise _BadValue("must be a Kubernetes namespace: at most 63 of a-z, 0-9 and -, not at its ends")
+    return text
+
+
+def _image(text: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]{1,512}", text):
+        raise _BadValue("must be an image reference without spaces, such as registry/harbor-assets-worker@sha256:...")
+    return text
+
+
 def _user(_: Mapping[str, Any]) -> str:
     import getpass  # imports termios and more: only where no owner is set
 
@@ -331,6 +360,33 @@ _VARIABLES = (
         lambda _: _WATCH_POLL_SECONDS,
     ),
     _Variable("debug", "1: an error is printed with the place it comes from", _switch, lambda _: False),
+    _Variable("executor", "where trials run: local, or kubernetes (a deployment)", _executor, lambda _: "local"),
+    _Variable("namespace", "Kubernetes namespace of a run's Jobs and pods", _namespace, lambda _: "harbor-assets"),
+    _Variable("worker_image", "image of run workers and task Jobs on a cluster", _image, lambda _: ""),
+    _Variable(
+        "max_concurrent",
+        "task Jobs of one run at once on a cluster; a request may ask for fewer",
+        _whole(1, _CONCURRENCY_MAX),
+        lambda _: _MAX_CONCURRENT,
+    ),
+    _Variable(
+        "queue_timeout_seconds",
+        "how long a run on a cluster may wait for its first slot before it expires",
+        _whole(1, 30 * 24 * 3600),
+        lambda _: _QUEUE_TIMEOUT_SECONDS,
+    ),
+    _Variable(
+        "settle_seconds",
+        "how often a deployment looks after its active runs",
+        _seconds(1.0, 600.0),
+        lambda _: _SETTLE_SECONDS,
+    ),
+    _Variable(
+        "reap_seconds",
+        "how often a deployment looks for what ended runs left in the cluster",
+        _seconds(1.0, 3600.0),
+        lambda _: _REAP_SECONDS,
+    ),
 )
 assert {variable.field for variable in _VARIABLES} | {"from_environment", "unknown"} == {
     f.name for f in fields(Settings)
