@@ -1,12 +1,31 @@
-"""Sandbox profiles: what an admin allows and sets for sandboxes. Copied into a run's plan at submit."""
+"""Sandbox profiles: what an admin allows and sets for a deployment's sandboxes. Copied into a run's plan at submit.
 
-from typing import Annotated, Any
+A profile only ever narrows: it never opens a host that the task's own policy keeps closed, and never raises a limit.
+"""
 
-from pydantic import Field
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
 
 from harbor_assets.domain.outcomes import Frozen
 
 DISK_MAX_MB = 128 * 1024  # the seed's default ceiling for --storage-mb
+PUBLIC = ("*",)
+SIZES = ("cpus", "memory_mb", "storage_mb")
+_VERIFIER_SECONDS = 600.0  # Harbor's default of [verifier] timeout_sec
+_HOST = re.compile(r"(?=.{1,255}$)(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_ADDRESS = re.compile(r"[0-9.]+")
+
+NetworkMode = Literal["public", "no-network", "allowlist"]
+
+
+class NetworkPolicy(Frozen):
+    """What a sandbox may reach in one phase. `hosts` (names, `*.` wildcards, addresses) only with `allowlist`."""
+
+    mode: NetworkMode = "public"
+    hosts: tuple[str, ...] = ()
 
 
 class Requests(Frozen):
@@ -42,3 +61,163 @@ class SandboxProfile(Frozen):
     gpu_resource: str = "nvidia.com/gpu"
     max_lifetime_seconds: int = Field(default=24 * 3600, gt=0)
     start_grace_seconds: int = Field(default=60, gt=0)
+
+    @field_validator("hosts", "install_hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        found = tuple(host.strip().lower().rstrip(".") for host in hosts)
+        if found == PUBLIC:
+            return found
+        bad = [host for host in found if not _HOST.fullmatch(host) or _ADDRESS.fullmatch(host)]
+        if bad:
+            raise ValueError(
+                f"{', '.join(map(repr, bad))}: write host names such as pypi.org or *.pypi.org, without scheme, port "
+                'or path; everything is written as exactly ["*"]'
+            )
+        return found
+
+
+def narrow(policy: NetworkPolicy, profile: SandboxProfile) -> NetworkPolicy:
+    """The policy that a phase gets: the task's own, narrowed by the profile's `hosts`, never widened.
+
+    A wildcard covers every name below it, at any depth, and not the name itself. What is left of two lists is what
+    both allow; nothing left is `no-network`.
+    """
+    if profile.hosts == PUBLIC or policy.mode == "no-network":
+        return policy
+    if policy.mode == "public":
+        return _listed(profile.hosts)
+    both = [_narrower(ours, theirs) for ours in policy.hosts for theirs in profile.hosts]
+    return _listed(host for host in both if host)
+
+
+def allows(policy: NetworkPolicy, host: str) -> bool:
+    """Whether the policy lets a sandbox reach the host of that name."""
+    if policy.mode != "allowlist":
+        return policy.mode == "public"
+    return any(_narrower(entry, host) == host for entry in policy.hosts)
+
+
+def _listed(hosts: Iterable[str]) -> NetworkPolicy:
+    unique = tuple(dict.fromkeys(hosts))
+    return NetworkPolicy(mode="allowlist", hosts=unique) if unique else NetworkPolicy(mode="no-network")
+
+
+def _narrower(one: str, other: str) -> str | None:
+    """What both entries allow, as one entry; None if they share nothing."""
+    if one == other or (one.startswith("*.") and other.endswith(one[1:])):
+        return other
+    return one if other.startswith("*.") and one.endswith(other[1:]) else None
+
+
+def ceiling(profile: SandboxProfile, size: str) -> tuple[str, float] | None:
+    """(name, value) of the profile's ceiling for `cpus`, `memory_mb` or `storage_mb`; None where there is none."""
+    names = {"cpus": ("max_cpus",), "memory_mb": ("max_memory_mb",), "storage_mb": ("max_storage_mb", "max_disk_mb")}
+    found = [(name, value) for name in names[size] if (value := getattr(profile, name)) is not None]
+    return min(found, key=lambda item: item[1], default=None)
+
+
+def flag_problems(sizes: Mapping[str, float | None], profile: SandboxProfile) -> Iterator[tuple[str, str]]:
+    """(size, why) for every value of a request that is above the profile's ceiling."""
+    for size, value in sizes.items():
+        top = ceiling(profile, size)
+        if value is not None and top and value > top[1]:
+            yield (
+                size,
+                f"{value:g} is above {top[0]} = {top[1]:g} of sandbox profile '{profile.name}'; "
+                "ask for less, or choose another profile",
+            )
+
+
+def task_problems(config: Mapping[str, Any], replaced: Container[str], profile: SandboxProfile) -> Iterator[str]:
+    """What a task.toml asks for that the profile does not give, each as `<rule>: <why>`.
+
+    `replaced` are the sizes that the request's own values replace in the agent's sandbox; a separate verifier's
+    sandbox keeps the task's.
+    """
+    environment = _table(config, "environment")
+    for size in SIZES:
+        if size not in replaced:
+            yield from _exceeds(f"[environment] {size}", environment, size, profile)
+    for where, sizes in _verifier_environments(config):
+        for size in SIZES:
+            yield from _exceeds(f"{where} {size}", sizes, size, profile)
+    lifetime = sum(_seconds(config))
+    if lifetime > profile.max_lifetime_seconds:
+        yield (
+            f"timeout_exceeds_policy: agent and verifier together may take {lifetime:g} s, above max_lifetime_seconds "
+            f"= {profile.max_lifetime_seconds} of sandbox profile '{profile.name}'; lower timeout_sec in task.toml, or "
+            "choose another profile"
+        )
+
+
+def _exceeds(where: str, environment: Mapping[str, Any], size: str, profile: SandboxProfile) -> Iterator[str]:
+    value, top = _size(environment, size), ceiling(profile, size)
+    if value is not None and top and value > top[1]:
+        yield (
+            f"resources_exceed_policy: {where} = {value:g} is above {top[0]} = {top[1]:g} of sandbox profile "
+            f"'{profile.name}'"
+        )
+
+
+def _size(environment: Mapping[str, Any], size: str) -> float | None:
+    """A size as Harbor reads it: also its older spelling, `memory = "4G"`."""
+    value = environment.get(size)
+    if value is None and size != "cpus":
+        value = environment.get(size.removesuffix("_mb"))
+        if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*([GMK])\s*", value.upper())):
+            scale = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
+            try:
+                return float(int(float(match[1]) * scale[match[2]]))
+            except ValueError:
+                return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def separate(verifier: Mapping[str, Any], inherited: bool = False) -> bool:
+    """Whether a `[verifier]` table means a sandbox of its own (Harbor's rule; a step without one inherits)."""
+    mode = verifier.get("environment_mode")
+    if mode is not None:
+        return mode == "separate"
+    return True if verifier.get("environment") is not None else inherited
+
+
+def _verifier_environments(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    verifier = _table(config, "verifier")
+    whole = separate(verifier)
+    shared = _table(verifier, "environment") or _table(config, "environment")
+    where = "[verifier.environment]" if _table(verifier, "environment") else "[environment] (of the separate verifier)"
+    steps = _steps(config)
+    if not steps and whole:
+        yield where, shared
+    for step in steps:
+        own = _table(step, "verifier")
+        if separate(own, whole):
+            if environment := _table(own, "environment"):
+                yield f"[verifier.environment] of step {step.get('name')!r}", environment
+            else:
+                yield where, shared
+
+
+def _seconds(config: Mapping[str, Any]) -> Iterator[float]:
+    """The timeouts of everything that happens in the agent's sandbox."""
+    verifier, agent = _table(config, "verifier"), _table(config, "agent")
+    for step in _steps(config) or [{}]:
+        yield _number(_table(step, "agent").get("timeout_sec", agent.get("timeout_sec")), 0.0)
+        own = _table(step, "verifier")
+        if not separate(own, separate(verifier)):
+            yield _number(own.get("timeout_sec", verifier.get("timeout_sec")), _VERIFIER_SECONDS)
+
+
+def _number(value: Any, default: float) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def _table(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = holder.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _steps(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = config.get("steps")
+    return [step for step in found if isinstance(step, Mapping)] if isinstance(found, list) else []

@@ -1,81 +1,28 @@
-"""The patterns of a .dockerignore and of a COPY's wildcards. Pure.
+"""The patterns of a .dockerignore and of a COPY's wildcards, with this room's error for one that cannot be read."""
 
-Rules: moby/patternmatcher (and its ignorefile) and Go's filepath.Match, as Docker's documentation tells them.
-"""
-
-import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Self
 
+from harbor_assets.domain import ignores
 from harbor_assets.sandboxes.process.dockerfile import DockerfileUnsupported
 
 
-@dataclass(frozen=True)
-class Ignore:
-    """The patterns of a .dockerignore, in order; the last that matches a path or one of its parents decides."""
-
-    patterns: tuple[tuple[re.Pattern[str], bool], ...] = ()  # (pattern, it is an exception)
+class Ignore(ignores.Ignore):
+    """See `domain.ignores`. Raises `DockerfileUnsupported` for a pattern that cannot be read."""
 
     @classmethod
-    def parse(cls, text: str) -> "Ignore":
-        """Read a .dockerignore. Raises `DockerfileUnsupported` for a pattern that cannot be read."""
-        found = []
-        for line in text.removeprefix("\ufeff").splitlines():
-            pattern = line.strip()
-            if not pattern or line.startswith("#"):
-                continue
-            exception = pattern.startswith("!")
-            pattern = posixpath.normpath(pattern.removeprefix("!").strip() or ".")
-            pattern = pattern.lstrip("/") or "/"
-            found.append((compile_pattern(pattern, f".dockerignore, {line.strip()}"), exception))
-        return cls(tuple(found))
-
-    @property
-    def has_exceptions(self) -> bool:
-        return any(exception for _, exception in self.patterns)
-
-    def __call__(self, path: str) -> bool:
-        """True if `path`, relative to the context, is left out of it."""
-        left_out = False
-        for pattern, exception in self.patterns:
-            if exception == left_out and any(map(pattern.fullmatch, _with_parents(path))):
-                left_out = not exception
-        return left_out
-
-
-def _with_parents(path: str) -> Iterator[str]:
-    parts = path.split("/")
-    return ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
+    def of(cls, lines: Iterable[str]) -> Self:
+        """From patterns one by one, `!` before an exception."""
+        try:
+            return super().of(lines)
+        except ignores.BadPattern as error:
+            raise DockerfileUnsupported(str(error)) from None
 
 
 def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
-    """A pattern as a regular expression: `*` and `?` stay within a segment, `**` crosses them.
-
-    Raises `DockerfileUnsupported`, beginning with `where`.
-    """
-    out, at = [], 0
-    while at < len(pattern):
-        char = pattern[at]
-        if pattern.startswith("**", at):
-            at += len(pattern) - at - len(re.sub(r"^(\*\*/?)+", "", pattern[at:]))  # **/**/ says no more than **/
-            out.append("(?:.*/)?" if at < len(pattern) else ".*")
-            continue
-        at += 1
-        if char == "*":
-            out.append("[^/]*")
-        elif char == "?":
-            out.append("[^/]")
-        elif char == "[" and (end := pattern.find("]", at + 1)) > 0:
-            inside = pattern[at:end].replace("\\", "\\\\").replace("[", "\\[")
-            out.append(f"[{inside}]")
-            at = end + 1
-        elif char == "\\" and at < len(pattern):
-            out.append(re.escape(pattern[at]))
-            at += 1
-        else:
-            out.append(re.escape(char))
+    """See `domain.ignores`. Raises `DockerfileUnsupported`, beginning with `where`."""
     try:
-        return re.compile("".join(out), re.DOTALL)
-    except re.error as error:
-        raise DockerfileUnsupported(f"{where}: the pattern cannot be read ({error}). Correct it.") from None
+        return ignores.compile_pattern(pattern, where)
+    except ignores.BadPattern as error:
+        raise DockerfileUnsupported(str(error)) from None
