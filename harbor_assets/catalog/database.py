@@ -1,9 +1,11 @@
 """One database: how it is opened, how a transaction runs, and what its errors mean."""
 
+import fcntl
 import os
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +84,23 @@ class Database:
                         raise
             time.sleep(0.01 * attempt)
         raise Conflict(f"Others changed the same thing {ATTEMPTS} times in a row; look at it, then repeat.")
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Hold the lock `name` for the block; others wait, at most as long as a write does.
+
+        On Postgres for every process of the deployment (an advisory lock, dropped with its connection), on SQLite for
+        every process of this machine. Transactions inside the block are free to come and go.
+        """
+        self._prepare()
+        if self._path is not None:
+            with self._path.with_name(f"{self._path.name}.{name}.lock").open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+            return
+        with self._translated(), self._engine.connect() as connection:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({zlib.crc32(name.encode())})")
+            yield
 
     def _make_engine(self, url: URL) -> Engine:
         if self._path is None:

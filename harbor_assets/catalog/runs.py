@@ -1,5 +1,6 @@
 """The run side of the catalog (`RunCatalog`). Every method is one transaction; a terminal run never changes."""
 
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -113,6 +114,10 @@ class SqlRuns:
             except Broken:
                 unreadable.append(row.id)
         return Page(runs, page, page_size, total, tuple(unreadable))
+
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """See `RunCatalog`."""
+        return self._database.lock(name)
 
     def begin_execution(self, run_id: str) -> Run:
         """See `RunCatalog`."""

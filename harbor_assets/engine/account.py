@@ -1,9 +1,10 @@
 """The account of a run: one row for every planned trial, also for those nobody ran. Pure."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from harbor_assets.domain.endings import Ending
+from harbor_assets.domain.endings import Ending, cut, trial_error
 from harbor_assets.domain.outcomes import OUTCOME_OF, Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, job_name, trial_id
 
@@ -53,11 +54,47 @@ def unfinished(plan: RunPlan, rows: Sequence[TrialOutcome]) -> Iterator[tuple[Pl
                 yield task, k
 
 
-def never_ran(*, cancelled: bool, expired: bool, deadline: datetime | None, lost_workers: int) -> Ending:
-    """The ending of a planned trial that has none of its own when the run is settled."""
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Why a task's worker left no outcome: `reason` is what its trials end with if they are not run again."""
+
+    reason: Reason
+    message: str
+
+
+def never_ran(
+    *,
+    cancelled: bool,
+    expired: bool,
+    deadline: datetime | None,
+    lost_workers: int,
+    queued: bool = False,
+    begun: bool = False,
+    lost: Lost | None = None,
+) -> Ending:
+    """The ending of a planned trial that has none of its own when the run is settled.
+
+    `queued`: the run never got a slot, so `deadline` is the end of its time in the queue. `begun`: a worker took the
+    trial up and was lost, `lost` says why if anybody knows.
+    """
     if cancelled:
         return Ending(Reason.CANCELLED_BY_USER, "the run was cancelled before this trial ended")
+    if expired and queued:
+        return Ending(Reason.QUEUE_TIMEOUT, f"the run had no slot until {deadline:%Y-%m-%d %H:%M:%S} UTC")
     if expired:
         return Ending(Reason.RUN_DEADLINE, f"the run's time was up at {deadline:%Y-%m-%d %H:%M:%S} UTC")
-    lost = f" after {lost_workers} lost workers in a row" if lost_workers else ""
-    return Ending(Reason.NEVER_STARTED, f"the run was settled{lost} before this trial had ended")
+    if lost:
+        return Ending(lost.reason, cut(lost.message), error=trial_error("WorkerLost", lost.message))
+    after = f" after {lost_workers} lost workers in a row" if lost_workers else ""
+    if begun:
+        said = f"the worker was lost while this trial was under way; the run was settled{after}"
+        return Ending(Reason.WORKER_LOST, said, error=trial_error("WorkerLost", said))
+    return Ending(Reason.NEVER_STARTED, f"the run was settled{after} before this trial had ended")
+
+
+def lost_tries(begun: Sequence[datetime], lost: Lost | None) -> list[Try]:
+    """The tries of workers that were lost, by their starts; what is known of the end belongs to the last of them."""
+    said = ["the worker was lost while this try was under way"] * len(begun)
+    if lost and said:
+        said[-1] = lost.message
+    return [Try(start=start, error=trial_error("WorkerLost", text)) for start, text in zip(begun, said, strict=True)]

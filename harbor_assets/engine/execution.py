@@ -1,10 +1,12 @@
 """One execution of a run: every task without an outcome, side by side up to the run's cap, each ending in one row.
 
-The laptop's worker calls this for the whole run. It knows nothing of Dagster: a listener is told what begins and ends.
+The laptop's worker calls this for the whole run, a cluster's Job for its one task. It knows nothing of Dagster: a
+listener is told what begins and ends.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harbor_assets.domain.endings import Ending, cut, trial_error
-from harbor_assets.domain.errors import HarborAssetsError, StorageFull
+from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable, StorageFull
 from harbor_assets.domain.outcomes import Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
 from harbor_assets.domain.runs import Run
@@ -26,6 +28,9 @@ log = logging.getLogger(__name__)
 STOP_GRACE_SECONDS = (
     20.0  # a cancelled trial stops its sandbox in well under a second; past this it is left to the reaper
 )
+
+PATIENCE_SECONDS = 600.0  # an ended trial waits this long for its catalog or store: longer than a database restarts
+PATIENCE_PAUSE_SECONDS = 2.0
 
 
 class Ended(StrEnum):
@@ -54,7 +59,7 @@ def _now() -> datetime:
 class Execution:
     """The trials of one execution. `work` is a folder of the run's own for trials under way.
 
-    `poll_seconds`: how often the catalog is asked for a cancel.
+    `poll_seconds`: how often the catalog is asked for a cancel. `only`: the index of the one task to run; else all.
     """
 
     def __init__(
@@ -68,8 +73,10 @@ class Execution:
         listener: Listener,
         work: Path,
         poll_seconds: float,
+        only: int | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
+        self._only = only
         self._run, self._plan = run, run.plan
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
         self._listener, self._work, self._poll, self._clock = listener, work, poll_seconds, clock
@@ -85,6 +92,8 @@ class Execution:
         rows = self._runs.outcomes(self._run.id)
         todo: dict[int, list[int]] = {}
         for task, k in unfinished(self._plan, rows):
+            if self._only not in (None, task.index):
+                continue
             todo.setdefault(task.index, []).append(k)
         self._tries = self._runs.tries(self._run.id)
         gate = asyncio.Semaphore(self._plan.n_concurrent)
@@ -122,20 +131,33 @@ class Execution:
 
     async def _watch_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._ended = self._ended or Ended.INTERRUPTED
+        # Who cancels a run on a cluster marks the catalog first, then ends our process: the mark decides what it is.
+        asked, _ = await self._asked_to_end()
+        self._ended = self._ended or asked or Ended.INTERRUPTED
 
     async def _watch_catalog(self) -> None:
         while True:
+            asked, pause = await self._asked_to_end()
+            if asked:
+                self._ended = self._ended or asked
+                return
+            await asyncio.sleep(pause)
+
+    async def _asked_to_end(self) -> tuple[Ended | None, float]:
+        """What stands in the catalog, and how many seconds until it is worth looking again.
+
+        A catalog that does not answer ends nothing: a database that restarts must not cost the trials under way.
+        """
+        try:
             run = await asyncio.to_thread(self._runs.get_run, self._run.id)
-            until = deadline(run)
-            if run.cancel_requested_at:
-                self._ended = self._ended or Ended.CANCELLED
-                return
-            if until and self._clock() >= until:
-                self._ended = self._ended or Ended.EXPIRED
-                return
-            left = (until - self._clock()).total_seconds() if until else self._poll
-            await asyncio.sleep(max(0.0, min(self._poll, left)))
+        except ServiceUnavailable as error:
+            log.warning("the catalog did not say whether the run was cancelled: %s", error)
+            return None, self._poll
+        until = deadline(run)
+        if run.cancel_requested_at:
+            return Ended.CANCELLED, 0.0
+        left = (until - self._clock()).total_seconds() if until else self._poll
+        return (Ended.EXPIRED, 0.0) if left <= 0 else (None, min(self._poll, left))
 
     # --- one task -------------------------------------------------------------------------------------------------
 
@@ -195,14 +217,14 @@ class Execution:
         evidence = evidence_path(self._run.id, task, k) if folder.is_dir() else None
         if evidence:
             key = f"{bundle_key(self._run.id)}/{evidence}"
-            left_out = await asyncio.to_thread(self._artifacts.put_tree, key, folder)
+            left_out = await _patiently(self._artifacts.put_tree, key, folder)
             if left_out:
                 ending = replace(ending, details={**ending.details, "evidence_left_out": left_out})
         last = Try(
             start=start, end=self._clock(), cost=ending.measurements.cost_usd, error=ending.error, leftovers=evidence
         )
         outcome = row(self._plan, task, k, ending, tries=(*earlier, last), evidence=evidence)
-        await asyncio.to_thread(self._runs.add_outcome, outcome)
+        await _patiently(self._runs.add_outcome, outcome)
         return outcome
 
     async def _keep_lost_tries(self, task: PlannedTask, k: int) -> list[Try]:
@@ -218,6 +240,19 @@ class Execution:
             error = trial_error("WorkerLost", "the worker was lost or stopped while this try was under way")
             kept.append(Try(start=start, error=error, leftovers=path if there else None))
         return kept
+
+
+async def _patiently[**P, T](work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do it again while a service does not answer: what it keeps is a trial that took minutes or hours."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await asyncio.to_thread(work, *args, **kwargs)
+        except ServiceUnavailable as error:
+            if time.monotonic() >= until:
+                raise
+            log.warning("an ended trial cannot be stored yet: %s", error)
+            await asyncio.sleep(PATIENCE_PAUSE_SECONDS)
 
 
 async def _to_its_end[T](work: Coroutine[Any, Any, T]) -> T:

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase, result_state, run_phase, task_phase
 from harbor_assets.domain.plans import PlannedTask
 from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run
-from harbor_assets.engine.account import never_ran, row, unfinished
+from harbor_assets.engine.account import Lost, lost_tries, never_ran, row, unfinished
 from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.evaluations import deadline
 from harbor_assets.engine.execution import Ended, Execution, Listener, plan_work
@@ -44,7 +44,8 @@ def _now() -> datetime:
 class RunEngine:
     """What a worker does with a run.
 
-    `work` is the folder of trials under way, `poll_seconds` how often a cancel is looked for.
+    `work` is the folder of trials under way, `poll_seconds` how often a cancel is looked for, `queue_timeout_seconds`
+    how long a run may wait for its first slot before it expires (None: for ever).
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class RunEngine:
         bundles: BundleMaker,
         work: Path,
         poll_seconds: float,
+        queue_timeout_seconds: float | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
+        self._queue_timeout = queue_timeout_seconds
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
         self._bundles, self._work, self._poll, self._clock = bundles, work, poll_seconds, clock
 
@@ -75,8 +78,28 @@ class RunEngine:
 
     async def execute(self, run_id: str, listener: Listener, stop: asyncio.Event) -> Ended:
         """Run what has no outcome yet, until done, cancelled, out of time, or `stop` is set by a signal."""
+        ended = await self._execution(self._runs.get_run(run_id), listener).run(stop)
+        if ended is Ended.INTERRUPTED:
+            await asyncio.to_thread(self._runs.release, run_id)
+        return ended
+
+    async def execute_task(self, run_id: str, index: int, listener: Listener, stop: asyncio.Event) -> Ended:
+        """Run those trials of one task that have no outcome yet, one after another: what a cluster's Job does.
+
+        Raises KeyError if the run has no task with that index.
+        """
         run = self._runs.get_run(run_id)
-        execution = Execution(
+        return await self._execution(run, listener, only=run.plan.task(index).index).run(stop)
+
+    def take_slot(self, run_id: str) -> list[int]:
+        """The run got its first slot, from which its deadline counts: the indexes of its tasks that have work left."""
+        if not self.has_work(run_id):
+            return []
+        run = self._runs.mark_started(run_id, self._clock())
+        return sorted({task.index for task, _ in unfinished(run.plan, self._runs.outcomes(run_id))})
+
+    def _execution(self, run: Run, listener: Listener, only: int | None = None) -> Execution:
+        return Execution(
             run,
             runs=self._runs,
             artifacts=self._artifacts,
@@ -85,12 +108,9 @@ class RunEngine:
             listener=listener,
             work=plan_work(self._work, run.plan),
             poll_seconds=self._poll,
+            only=only,
             clock=self._clock,
         )
-        ended = await execution.run(stop)
-        if ended is Ended.INTERRUPTED:
-            await asyncio.to_thread(self._runs.release, run_id)
-        return ended
 
     def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
         """The rows so far."""
@@ -104,14 +124,16 @@ class RunEngine:
 
     # --- settle ---------------------------------------------------------------------------------------------------
 
-    def settle(self, run_id: str) -> Settled:
+    def settle(self, run_id: str, lost: Mapping[int, Lost] | None = None) -> Settled:
         """Account for every planned trial and merge the bundle. Idempotent, and safe to be killed anywhere.
+
+        `lost` says, by task index, what became of task workers that left no outcome.
 
         Raises `StorageFull` so that the next worker tries again; after too many lost ones the run ends with result
         state `failed` instead.
         """
         run = self._runs.get_run(run_id)
-        rows = self._account(run)
+        rows = self._account(run, lost or {})
         phases = _task_phases(rows)
         phase = run_phase(
             phases,
@@ -142,21 +164,36 @@ class RunEngine:
         shutil.rmtree(plan_work(self._work, run.plan), ignore_errors=True)
         return run
 
-    def _account(self, run: Run) -> Sequence[TrialOutcome]:
+    def over(self, run: Run) -> bool:
+        """True if nothing of the run may go on: cancelled, out of time, or too long without a slot."""
+        return run.cancel_requested_at is not None or self._late(run)
+
+    def _account(self, run: Run, lost: Mapping[int, Lost]) -> Sequence[TrialOutcome]:
         rows = self._runs.outcomes(run.id)
-        ending = never_ran(
-            cancelled=run.cancel_requested_at is not None,
-            expired=self._late(run),
-            deadline=deadline(run),
-            lost_workers=run.lost_workers,
-        )
         missing = list(unfinished(run.plan, rows))
+        if not missing:
+            return rows
+        tries = self._runs.tries(run.id)
+        queued = run.started_at is None and self._queue_end(run) is not None
         for task, k in missing:
-            self._runs.add_outcome(row(run.plan, task, k, ending))
-        return self._runs.outcomes(run.id) if missing else rows
+            begun = [start for start, _ in tries.get((task.index, k), ())]
+            ending = never_ran(
+                cancelled=run.cancel_requested_at is not None,
+                expired=self._late(run),
+                queued=queued,
+                deadline=deadline(run) or self._queue_end(run),
+                lost_workers=run.lost_workers,
+                begun=bool(begun),
+                lost=lost.get(task.index),
+            )
+            self._runs.add_outcome(row(run.plan, task, k, ending, tries=lost_tries(begun, lost.get(task.index))))
+        return self._runs.outcomes(run.id)
+
+    def _queue_end(self, run: Run) -> datetime | None:
+        return run.created_at + timedelta(seconds=self._queue_timeout) if self._queue_timeout is not None else None
 
     def _late(self, run: Run) -> bool:
-        until = deadline(run)
+        until = deadline(run) or self._queue_end(run)
         return until is not None and self._clock() >= until
 
 

@@ -90,6 +90,11 @@ class RunCatalog(Protocol):
         """Newest first. `workspace=None`: of every workspace."""
         ...
 
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """A lock between all processes that use this catalog, for what must not be done by two at once. Names are
+        lower-case words. Raises `ServiceUnavailable` if another holds it for too long."""
+        ...
+
     def begin_execution(self, run_id: str) -> Run:
         """A worker takes the run up: counts the execution, and `lost_workers` (reset if outcomes were added since)."""
         ...

@@ -1,5 +1,7 @@
 """What every run catalog does, the fake one too."""
 
+import threading
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -210,3 +212,24 @@ def test_tries_are_kept_oldest_first(catalog: RunCatalog) -> None:
     catalog.add_try(run_id, 1, 2, NOON, "c")
     assert catalog.tries(run_id) == {(0, 1): [(NOON, "a"), (later, "b")], (1, 2): [(NOON, "c")]}
     assert catalog.tries(accepted(catalog)) == {}
+
+
+def test_a_lock_is_held_by_one_at_a_time(catalog: RunCatalog) -> None:
+    inside, most = 0, 0
+
+    def hold() -> None:
+        nonlocal inside, most
+        with catalog.lock("partitions"):
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.02)
+            inside -= 1
+
+    threads = [threading.Thread(target=hold) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    with catalog.lock("partitions"), catalog.lock("other"):
+        catalog.list_runs()

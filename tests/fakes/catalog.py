@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,6 +79,7 @@ class MemoryCatalog:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._named: dict[str, threading.RLock] = {}
         self._tasks = _Records("task", lambda body, **common: Task(**common, metadata=body.metadata, spec=body.spec))
         self._tasksets = _Records("taskset", _make_taskset)
         self._runs: dict[str, Run] = {}
@@ -203,6 +205,9 @@ class MemoryCatalog:
                 and not (active and run.phase.terminal)
             ]
         return _page(sorted(found, key=lambda run: run.created_at, reverse=True), page, page_size)
+
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        return self._named.setdefault(name, threading.RLock())
 
     def begin_execution(self, run_id: str) -> Run:
         with self._lock:
