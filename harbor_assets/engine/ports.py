@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from harbor_assets.domain.endings import Ending
+from harbor_assets.domain.images import ImageRecord, TaskImage, TaskImages
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
-from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxChoice
+from harbor_assets.domain.plans import ImageConfig, PlannedTask, RunPlan, SandboxChoice
+from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.domain.views import LogChunk
@@ -222,10 +224,20 @@ class ReportWriter(Protocol):
         ...
 
 
+class Archived(Protocol):
+    """Something whose files lie in an archive: a planned task, or a stored task's source."""
+
+    @property
+    def fileset_ref(self) -> str: ...
+
+    @property
+    def files_hash(self) -> str: ...
+
+
 class TaskFolders(Protocol):
     """Task folders unpacked from their archives, verified, and kept by hash."""
 
-    def get(self, task: PlannedTask) -> Path:
+    def get(self, task: Archived) -> Path:
         """A read-only folder with the task's files. Raises `Broken` if the archive is unsafe or not what its hash says,
         `NotFound` if there is none."""
         ...
@@ -236,6 +248,102 @@ class SandboxChooser(Protocol):
 
     def choose(self, requested: str) -> SandboxChoice:
         """`auto` or a kind. Raises `Refused` saying why it cannot work here, and the next step."""
+        ...
+
+
+class Profiles(Protocol):
+    """The sandbox profiles of a deployment."""
+
+    def get(self, name: str | None) -> SandboxProfile:
+        """The profile of that name, the default for None. Raises `Refused` that lists the valid names."""
+        ...
+
+
+class ImageCatalog(Protocol):
+    """What is known of images. Every method is one transaction."""
+
+    def put_task_images(self, files_hash: str, images: Sequence[TaskImage]) -> None:
+        """Store which images a task's content needs, one for each role; replaces what was known."""
+        ...
+
+    def task_images(self, files_hashes: Sequence[str]) -> Mapping[str, Sequence[TaskImage]]:
+        """files hash -> its images by role; those nothing is known of are left out."""
+        ...
+
+    def put_image(self, record: ImageRecord) -> None:
+        """Create or replace the record of its key."""
+        ...
+
+    def images(self, keys: Sequence[str]) -> Mapping[str, ImageRecord]:
+        """key -> record; those nothing is known of are left out."""
+        ...
+
+    def ready_images(self, after: datetime | None = None, *, limit: int = 1000) -> Sequence[ImageRecord]:
+        """Images that became ready after a moment, oldest first: what a sensor has not yet told Dagster of."""
+        ...
+
+
+class BuildFailed(Exception):
+    """The image cannot be made from what the task says; the text is the builder's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOrder:
+    """What to build: a folder with a Dockerfile, the tag to push it as, and how many seconds it may take."""
+
+    context: Path
+    tag: str
+    seconds: float
+
+
+class BuildLines(Protocol):
+    """Where a build's lines go."""
+
+    def line(self, text: str) -> None: ...
+
+    def content(self) -> bytes:
+        """All of it, cut to a megabyte."""
+        ...
+
+
+class ImageBuilder(Protocol):
+    """Builds images and pushes them."""
+
+    def key(self, folder: Path) -> str:
+        """The key of what is built from a folder: equal keys mean equal images but for the registry's own changes."""
+        ...
+
+    def log(self) -> BuildLines:
+        """An empty log for one build."""
+        ...
+
+    def build(self, order: BuildOrder, log: BuildLines) -> str:
+        """Build, push, and return `repository@digest`. Raises `BuildFailed`; `ServiceUnavailable` if the builder is
+        not there, which says nothing of the image."""
+        ...
+
+
+class ImageRegistry(Protocol):
+    """Looks images up. All methods may raise `ServiceUnavailable` and `Refused` (denied, or no image's name)."""
+
+    def resolve(self, image: str) -> str:
+        """`repository@digest` for a name by tag or digest. Raises `NotFound`."""
+        ...
+
+    def exists(self, ref: str) -> bool:
+        """Whether `repository@digest` is there."""
+        ...
+
+    def config(self, ref: str) -> ImageConfig:
+        """How the image's processes run. Raises `NotFound`."""
+        ...
+
+
+class Images(Protocol):
+    """The images of tasks, as submitting a run needs them."""
+
+    def resolve(self, tasks: Sequence[Task]) -> Sequence[TaskImages]:
+        """What is known of each task's images, in the order given."""
         ...
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from harbor_assets.domain.archives import archive_key
 from harbor_assets.domain.errors import Broken, HomeUnusable, Refused
-from harbor_assets.domain.plans import PlannedTask
-from harbor_assets.engine.ports import Artifacts
+from harbor_assets.engine.ports import Archived, Artifacts
 from harbor_assets.sources.archive import no_space, pack
 from harbor_assets.sources.scan import scan
 from harbor_assets.sources.staging import staging, sweep
@@ -27,7 +26,7 @@ class ArchiveTaskFolders:
         self._root = root
         self._swept = False
 
-    def get(self, task: PlannedTask) -> Path:
+    def get(self, task: Archived) -> Path:
         """See `TaskFolders.get`. Safe with other threads and processes at the same time: the first one to finish wins.
 
         A kept folder that was touched is compared with the archive's hash, and replaced if its content differs.
