@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 # Every version of the schema, oldest first: the names of the scripts in migrations/versions.
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 HEAD = REVISIONS[-1]
 
 METADATA = MetaData(
@@ -163,4 +163,24 @@ IDEMPOTENCY = Table(
     Column("key", String(255), primary_key=True),
     Column("request_digest", String(64), nullable=False),
     Column("run_id", ForeignKey("runs.id"), nullable=False),
+)
+
+# One row for each image by the key of its content (or its name), whichever tasks it serves.
+IMAGES = Table(
+    "images",
+    METADATA,
+    Column("key", String(64), primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("seen_at", Utc, nullable=False),
+    Column("body", Text, nullable=False),
+    Index(None, "state", "seen_at"),
+)
+
+# Which images a task's content needs: a cache, since it follows from the archive alone.
+TASK_IMAGES = Table(
+    "task_images",
+    METADATA,
+    Column("files_hash", String(64), primary_key=True),
+    Column("role", String(16), primary_key=True),
+    Column("body", Text, nullable=False),
 )

@@ -1,16 +1,17 @@
-"""The catalog: both ports on one database."""
+"""The catalog: its ports on one database."""
 
 from types import TracebackType
 from typing import Self
 
 from harbor_assets.catalog.database import BUSY_SECONDS, Database
+from harbor_assets.catalog.images import SqlImages
 from harbor_assets.catalog.outcomes import SqlOutcomes
 from harbor_assets.catalog.runs import SqlRuns
 from harbor_assets.catalog.tasks import SqlTasks
 
 
-class Catalog(SqlTasks, SqlRuns, SqlOutcomes):
-    """Tasks, tasksets, runs and outcomes in one database (`TaskCatalog` and `RunCatalog`). Shared between threads."""
+class Catalog(SqlTasks, SqlRuns, SqlOutcomes, SqlImages):
+    """`TaskCatalog`, `RunCatalog` and `ImageCatalog` on one database. Shared between threads."""
 
     @classmethod
     def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> Self:
