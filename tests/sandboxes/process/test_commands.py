@@ -130,6 +130,29 @@ def test_a_cancel_ends_everything_a_command_started(home: Path) -> None:
     assert b"sleep 30" not in run(work())
 
 
+def test_a_cancel_at_any_moment_is_quick(home: Path) -> None:
+    """The order to kill may arrive together with the command itself."""
+
+    async def work() -> float:
+        worst = 0.0
+        async with sandbox(home) as box:
+            for delay in range(40):
+                task = asyncio.create_task(sh(box, "sleep 100"))
+                for _ in range(delay % 5):
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0.001 * (delay // 5))
+                began = time.monotonic()
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                worst = max(worst, time.monotonic() - began)
+            assert b"sleep" not in (await sh(box, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout.replace(
+                b"sh -c", b""
+            )
+        return worst
+
+    assert run(work()) < 10  # twenty, if an order is lost
+
+
 @pytest.mark.req_root
 def test_a_fork_bomb_ends_with_its_timeout(home: Path) -> None:
     from harbor_assets.sandboxes.process.limits import Limits

@@ -140,7 +140,7 @@ class Init:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.control.close()
             body = b""
-            while len(body) < size and (part := os.read(fds[0], 1 << 20)):
+            while len(body) < size and (part := os.read(fds[0], size - len(body))):  # a kill may follow at once
                 body += part
             request = marshal.loads(body)  # noqa: S302 -- from the worker, never from the task
             self._join_network(request["host_network"])
