@@ -20,7 +20,7 @@ from harbor_assets.domain.profiles import separate
 from harbor_assets.domain.tasks import Body, Hex64
 
 Role = Literal["agent", "verifier"]
-ImageState = Literal["building", "ready", "failed"]
+ImageState = Literal["ready", "failed"]
 ROLES: tuple[Role, ...] = ("agent", "verifier")
 DOCKERFILE, COMPOSE = "Dockerfile", "docker-compose.yaml"
 BUILD_SECONDS = 600.0  # Harbor's default of [environment] build_timeout_sec
@@ -46,10 +46,8 @@ class TaskImage(Frozen):
 
 
 class ImageRecord(Frozen):
-    """What became of one image. `ref` is `repository@digest` when `ready`; `log` an artifact's key.
-
-    `seen_at`: when its builder last said that it is at work, or when the state was reached.
-    """
+    """What became of one image. `ref` is `repository@digest` when `ready`; `log` an artifact's key; `seen_at` when it
+    was built, found or failed. There is no row while it is being built: a builder that dies leaves nothing half."""
 
     key: Hex64
     name: str

@@ -20,7 +20,7 @@ def images(url: str):
 
 
 def record(key: str = A, **more: object) -> ImageRecord:
-    values = {"name": "hello", "state": "building", "seen_at": NOW, **more}
+    values = {"name": "hello", "state": "failed", "seen_at": NOW, **more}
     return ImageRecord.model_validate({"key": key, **values})
 
 

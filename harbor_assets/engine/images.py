@@ -1,0 +1,316 @@
+"""The images of a taskset: find out what its tasks need, build what is missing, remember what became of it.
+
+A row is written when an image is there or has failed, never before: whoever is killed leaves nothing to interpret, and
+a rerun does what is not there. A fault that says nothing of the image (the builder does not answer) leaves no row.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harbor_assets.domain.endings import cut
+from harbor_assets.domain.errors import HarborAssetsError, NotFound, Problem, Refused, ServiceUnavailable
+from harbor_assets.domain.images import (
+    BuildRequest,
+    ImageNeed,
+    ImageRecord,
+    ImagesImpossible,
+    ImageStatus,
+    ImageView,
+    TaskImage,
+    TaskImages,
+    image_tag,
+    named_key,
+    plan_images,
+)
+from harbor_assets.domain.names import nearest
+from harbor_assets.domain.plans import ImageConfig, ImageProblem
+from harbor_assets.domain.tasks import Task, Taskset
+from harbor_assets.engine.ports import (
+    Artifacts,
+    BuildFailed,
+    BuildOrder,
+    ImageBuilder,
+    ImageCatalog,
+    ImageRegistry,
+    TaskCatalog,
+    TaskFolders,
+)
+
+log = logging.getLogger(__name__)
+
+MESSAGE_MAX = 2000  # characters of a builder's error kept in a record; the log holds the rest
+
+
+def log_key(key: str) -> str:
+    """Where the log of an image's last build lies in the artifact store."""
+    return f"images/{key}/build.log"
+
+
+@dataclass(slots=True)
+class _Work:
+    """A task whose images are being seen to. `state` is what a client is told."""
+
+    state: str = "waiting"
+
+
+class ImageBuilds:
+    """Builds the images of tasks, several at once, in threads of this process (implements `Images`, too).
+
+    `prefix`: registry and folder of what is built, as `registry.example.org/evals`. `builder` None: nothing can be
+    built here, only images named by tasks are looked up.
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: TaskCatalog,
+        images: ImageCatalog,
+        folders: TaskFolders,
+        registry: ImageRegistry,
+        artifacts: Artifacts,
+        builder: ImageBuilder | None,
+        prefix: str,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._tasks, self._images, self._folders, self._registry = tasks, images, folders, registry
+        self._artifacts, self._builder, self._prefix, self._clock = artifacts, builder, prefix, clock
+        self._lock = threading.Lock()
+        self._work: dict[str, _Work] = {}  # by a task's files hash
+        self._faults: dict[str, str] = {}  # of the last try, by a task's files hash
+        self._unchanged: set[str] = set()  # keys of images that the last request found as they were
+        self._one_at_a_time: dict[str, threading.Lock] = {}  # by an image's key: tasks share images
+
+    # --- for clients ----------------------------------------------------------------------------------------------
+
+    def start(self, workspace: str, name: str, request: BuildRequest) -> ImageStatus:
+        """Begin with everything that is not ready; returns at once. What is under way already is not begun again.
+
+        Raises `NotFound` for an unknown taskset, `Refused` naming selected tasks it does not have.
+        """
+        taskset, tasks = self._members(workspace, name, request.revision, request.select)
+        begun: dict[str, Task] = {}
+        with self._lock:
+            for task in tasks:
+                files_hash = task.spec.source.files_hash
+                if files_hash not in self._work:
+                    self._work[files_hash], begun[files_hash] = _Work(), task
+                    self._faults.pop(files_hash, None)
+        if begun:
+            pool = ThreadPoolExecutor(request.concurrency, thread_name_prefix="images")
+            for task in begun.values():
+                pool.submit(self._see_to, task)
+            pool.shutdown(wait=False)
+        return self._status(taskset, tasks)
+
+    def status(self, workspace: str, name: str, revision: str | None = None) -> ImageStatus:
+        """What is known of the images of every task of a taskset."""
+        return self._status(*self._members(workspace, name, revision, None))
+
+    def log(self, key: str) -> bytes:
+        """The log of an image's last build. Raises `NotFound`."""
+        with self._artifacts.open(log_key(key)) as file:
+            return file.read()
+
+    def resolve(self, tasks: Sequence[Task]) -> Sequence[TaskImages]:
+        """See `Images`."""
+        needs = self._images.task_images([task.spec.source.files_hash for task in tasks])
+        keys = [image.key for images in needs.values() for image in images if image.key]
+        records = self._images.images(keys)
+        return [_resolved(needs.get(task.spec.source.files_hash, ()), records) for task in tasks]
+
+    def _members(
+        self, workspace: str, name: str, revision: str | None, select: Sequence[str] | None
+    ) -> tuple[Taskset, list[Task]]:
+        taskset = self._tasks.get_taskset(workspace, name, revision)
+        tasks = sorted(self._tasks.get_pinned_tasks(taskset.tasks), key=lambda task: task.name)
+        if select is None:
+            return taskset, tasks
+        names = [task.name for task in tasks]
+        if unknown := sorted(set(select) - set(names)):
+            problems = [Problem(n, f"is no task of it; near: {', '.join(nearest(n, names)) or '-'}") for n in unknown]
+            raise Refused(f"The taskset {taskset.workspace}/{taskset.name} does not have these tasks:", problems)
+        return taskset, [task for task in tasks if task.name in set(select)]
+
+    def _status(self, taskset: Taskset, tasks: Sequence[Task]) -> ImageStatus:
+        with self._lock:
+            work = {key: item.state for key, item in self._work.items()}
+            faults, unchanged = dict(self._faults), set(self._unchanged)
+        # Read after the work: what has ended meanwhile has its rows by then.
+        needs = self._images.task_images([task.spec.source.files_hash for task in tasks])
+        records = self._images.images([i.key for images in needs.values() for i in images if i.key])
+        views: list[ImageView] = []
+        for task in tasks:
+            files_hash = task.spec.source.files_hash
+            if files_hash in work:
+                state = "waiting" if work[files_hash] == "waiting" else "building"
+                views.append(ImageView(task=task.name, state=state))
+            elif files_hash in faults:
+                views.append(ImageView(task=task.name, state="failed", message=faults[files_hash]))
+            else:
+                views += _views(task.name, needs.get(files_hash, ()), records, unchanged)
+        return ImageStatus(taskset_ref=taskset.ref, images=tuple(views))
+
+    # --- the work -------------------------------------------------------------------------------------------------
+
+    def _see_to(self, task: Task) -> None:
+        """All images of a task. Never raises: what went wrong is in a row, or told as the task's fault."""
+        files_hash = task.spec.source.files_hash
+        with self._lock:
+            self._work[files_hash].state = "building"
+        fault = None
+        try:
+            self._task(task)
+        except HarborAssetsError as error:
+            fault = str(error)
+        except OSError as error:
+            fault = f"the task's files cannot be read here: {error.strerror or error}"
+        except Exception as error:
+            log.exception("images of %s", task.name)
+            fault = f"an internal error ({type(error).__name__}); the service's log has it"
+        with self._lock:
+            if fault:
+                self._faults[files_hash] = fault
+            del self._work[files_hash]
+
+    def _task(self, task: Task) -> None:
+        folder = self._folders.get(task.spec.source)
+        files_hash = task.spec.source.files_hash
+        try:
+            needs = plan_images(task.spec.config, lambda path: (folder / path).is_file())
+        except ImagesImpossible as error:
+            self._images.put_task_images(files_hash, [TaskImage(role="agent", problem=str(error))])
+            return
+        keys = {need.role: self._key(need, folder) for need in needs}
+        found = [TaskImage(role=need.role, key=keys[need.role]) for need in needs]
+        if self._images.task_images([files_hash]).get(files_hash) != found:
+            self._images.put_task_images(files_hash, found)
+        for key, need in {keys[need.role]: need for need in reversed(needs)}.items():
+            with self._lock:
+                alone = self._one_at_a_time.setdefault(key, threading.Lock())
+            with alone:
+                self._image(task.name, need, key, folder)
+
+    def _key(self, need: ImageNeed, folder: Path) -> str:
+        if need.image is not None:
+            return named_key(need.image)
+        assert need.context is not None
+        return self._needed_builder().key(folder / need.context)
+
+    def _needed_builder(self) -> ImageBuilder:
+        if self._builder is None:
+            raise ServiceUnavailable("Images cannot be built here: name a BuildKit with HARBOR_ASSETS_BUILDKIT")
+        return self._builder
+
+    def _image(self, name: str, need: ImageNeed, key: str, folder: Path) -> None:
+        known = self._images.images([key]).get(key)
+        ready = known.ref if known and known.state == "ready" else None
+        if need.image is not None:
+            unchanged = self._find(need.image, key, ready)
+        else:
+            unchanged = bool(ready and ready.startswith(f"{self._prefix}/") and self._registry.exists(ready))
+            if not unchanged:
+                self._build(name, need, key, folder)
+        with self._lock:
+            (self._unchanged.add if unchanged else self._unchanged.discard)(key)
+
+    def _find(self, image: str, key: str, ready: str | None) -> bool:
+        """Pin a named image; True if it is what it was."""
+        try:
+            ref = self._registry.resolve(image)
+            if ref == ready:
+                return True
+            config = self._registry.config(ref)
+        except ServiceUnavailable:
+            if ready:  # pinned before, by a digest that means the same for ever
+                return True
+            raise
+        except Refused as error:  # NotFound, too
+            self._failed(image, key, "image_pull", str(error))
+            return False
+        self._ready(image, key, ref, config)
+        return False
+
+    def _build(self, name: str, need: ImageNeed, key: str, folder: Path) -> None:
+        assert need.context is not None
+        builder = self._needed_builder()
+        order = BuildOrder(folder / need.context, image_tag(self._prefix, name, key), need.build_seconds)
+        lines = builder.log()
+        lines.line(f"building {order.tag} from {need.context}/ of {name}")
+        try:
+            ref = builder.build(order, lines)
+            lines.line(f"pushed {ref}")
+        except (BuildFailed, HarborAssetsError) as error:
+            lines.line(f"failed: {error}")
+            if not isinstance(error, BuildFailed):
+                raise
+            self._artifacts.put_bytes(log_key(key), lines.content())
+            self._failed(name, key, "image_build", str(error), log=log_key(key))
+            return
+        try:
+            config = self._registry.config(ref)
+        except NotFound as error:
+            raise ServiceUnavailable(f"The image {ref} was built, but is not where it was pushed: {error}") from error
+        self._artifacts.put_bytes(log_key(key), lines.content())
+        self._ready(name, key, ref, config, log=log_key(key))
+
+    def _ready(self, name: str, key: str, ref: str, config: ImageConfig, log: str | None = None) -> None:
+        self._images.put_image(
+            ImageRecord(key=key, name=name, state="ready", ref=ref, config=config, log=log, seen_at=self._clock())
+        )
+
+    def _failed(self, name: str, key: str, reason: str, message: str, log: str | None = None) -> None:
+        problem = ImageProblem.model_validate({"reason": reason, "message": cut(message, MESSAGE_MAX)})
+        self._images.put_image(
+            ImageRecord(key=key, name=name, state="failed", problem=problem, log=log, seen_at=self._clock())
+        )
+
+
+def _resolved(needs: Sequence[TaskImage], records: Mapping[str, ImageRecord]) -> TaskImages:
+
+    images: dict[str, str] = {}
+    config: dict[str, ImageConfig] = {}
+    problem, missing = None, []
+    for need in needs:
+        record = records.get(need.key or "")
+        if need.problem is not None:
+            problem = problem or ImageProblem(reason="image_build", message=need.problem)
+        elif record is None:
+            missing.append(need.role)
+        elif record.ref is None:
+            problem = problem or record.problem
+        else:
+            images[need.role], config[need.role] = record.ref, record.config
+    if not needs:
+        missing.append("agent")
+    if problem:
+        images, config = {}, {}
+    return TaskImages(images, config, problem, tuple(missing))
+
+
+def _views(
+    name: str, needs: Sequence[TaskImage], records: Mapping[str, ImageRecord], unchanged: set[str]
+) -> Iterator[ImageView]:
+
+    if not needs:
+        yield ImageView(task=name, state="missing")
+    for need in needs:
+        record = records.get(need.key or "")
+        if need.problem is not None:
+            yield ImageView(task=name, role=need.role, state="failed", message=need.problem)
+        elif record is None:
+            yield ImageView(task=name, role=need.role, state="missing", key=need.key)
+        else:
+            yield ImageView(
+                task=name,
+                role=need.role,
+                state=record.state,
+                ref=record.ref,
+                message=record.problem.message if record.problem else None,
+                key=record.key,
+                unchanged=record.key in unchanged,
+            )
