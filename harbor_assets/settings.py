@@ -64,6 +64,12 @@ class Settings:
     queue_timeout_seconds: int = _QUEUE_TIMEOUT_SECONDS
     settle_seconds: float = _SETTLE_SECONDS
     reap_seconds: float = _REAP_SECONDS
+    profiles: Path = Path("/etc/harbor-assets/profiles")
+    buildkit: str = ""
+    registry: str = ""
+    insecure_registries: str = ""
+    registry_mirrors: str = ""
+    docker_config: str = ""
     from_environment: frozenset[str] = frozenset()  # names of the variables that were set
     unknown: tuple[str, ...] = ()  # variables with our prefix that no setting reads: misspelled, most likely
 
@@ -263,6 +269,39 @@ def _artifacts_url(text: str) -> str:
     return str(_folder(text))
 
 
+def _buildkit(text: str) -> str:
+    if re.fullmatch(r"tcp://[^/\s]+:[0-9]+|unix:///\S+", text):
+        return text
+    raise _BadValue("must be tcp://<host>:<port> or unix:///<path>")
+
+
+_HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?"
+
+
+def _prefix(text: str) -> str:
+    if re.fullmatch(rf"{_HOST}(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?", text):
+        return text.rstrip("/")
+    raise _BadValue("must be <host>[:<port>][/<folder>], the folder in lower case")
+
+
+def _hosts(text: str) -> str:
+    hosts = [host.strip() for host in text.split(",")]
+    if all(re.fullmatch(_HOST, host) for host in hosts):
+        return ",".join(hosts)
+    raise _BadValue("must be <host>[:<port>], several by commas")
+
+
+def _mirrors(text: str) -> str:
+    pairs = [pair.strip() for pair in text.split(",")]
+    if all(re.fullmatch(rf"{_HOST}={_HOST}", pair) for pair in pairs):
+        return ",".join(pairs)
+    raise _BadValue("must be <registry>=<mirror>, several by commas")
+
+
+def _optional_file(text: str) -> str:
+    return str(_folder(text))
+
+
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
@@ -387,6 +426,22 @@ _VARIABLES = (
         _seconds(1.0, 3600.0),
         lambda _: _REAP_SECONDS,
     ),
+    _Variable(
+        "profiles",
+        "folder of a deployment's sandbox profiles (*.yaml)",
+        _folder,
+        lambda _: Path("/etc/harbor-assets/profiles"),
+    ),
+    _Variable("buildkit", "BuildKit that builds images: tcp://host:port or unix:///path", _buildkit, lambda _: ""),
+    _Variable("registry", "registry and folder for built images, as registry.example.org/evals", _prefix, lambda _: ""),
+    _Variable("insecure_registries", "registries spoken to over plain HTTP, by commas", _hosts, lambda _: ""),
+    _Variable(
+        "registry_mirrors",
+        "registries asked in place of others, by commas: docker.io=mirror.example.org",
+        _mirrors,
+        lambda _: "",
+    ),
+    _Variable("docker_config", "docker config.json with registries' credentials", _optional_file, lambda _: ""),
 )
 assert {variable.field for variable in _VARIABLES} | {"from_environment", "unknown"} == {
     f.name for f in fields(Settings)
