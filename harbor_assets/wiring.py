@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from harbor_assets.catalog import Catalog
     from harbor_assets.domain.plans import PlannedTask, RunPlan
+    from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
+    from harbor_assets.engine.ports import Profiles
     from harbor_assets.local.executions import LocalExecutions
 
 
@@ -34,6 +36,41 @@ class Services:
         from harbor_assets.catalog import open_catalog
 
         return open_catalog(self.settings.catalog_url)
+
+    @cached_property
+    def profiles(self) -> "Profiles | None":
+        """The sandbox profiles of a deployment; None on a laptop."""
+        if self.settings.executor != "kubernetes":
+            return None
+        from harbor_assets.sandboxes.profiles import FolderProfiles
+
+        return FolderProfiles(self.settings.profiles)
+
+    @cached_property
+    def images(self) -> "ImageBuilds | None":
+        """The images of tasks; None where sandboxes need none (a laptop)."""
+        if self.settings.executor != "kubernetes":
+            return None
+        from harbor_assets.engine.images import ImageBuilds
+        from harbor_assets.images import registries_of
+        from harbor_assets.images.buildkit import BuildKit
+        from harbor_assets.images.registry import RegistryClient
+        from harbor_assets.sources.folders import ArchiveTaskFolders
+
+        settings = self.settings
+        registries = registries_of(
+            settings.insecure_registries, settings.registry_mirrors, settings.docker_config or None
+        )
+        can_build = settings.buildkit and settings.registry
+        return ImageBuilds(
+            tasks=self.catalog,
+            images=self.catalog,
+            folders=ArchiveTaskFolders(self.artifacts, settings.cache / "tasks"),
+            registry=RegistryClient(registries),
+            artifacts=self.artifacts,
+            builder=BuildKit(settings.buildkit, registries) if can_build else None,
+            prefix=settings.registry,
+        )
 
     @property
     def tasks(self) -> "Catalog":
@@ -89,6 +126,8 @@ class Services:
                 harbor_version=version("harbor"),
                 version=version("harbor-assets"),
             ),
+            profiles=self.profiles,
+            images=self.images,
         )
 
     @cached_property

@@ -10,16 +10,28 @@ from typing import BinaryIO
 
 from harbor_assets.domain import plans
 from harbor_assets.domain.errors import NotFound, NotReady, Problem, Refused
+from harbor_assets.domain.images import TaskImages
 from harbor_assets.domain.names import Ref, nearest
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, TaskPhase, task_phase
 from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, Sizing
+from harbor_assets.domain.profiles import SandboxProfile, flag_problems, task_problems
 from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.selection import select_members
 from harbor_assets.domain.tasks import Task
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView, trial_view
-from harbor_assets.engine.ports import Artifacts, Executions, Logs, Page, RunCatalog, SandboxChooser, TaskCatalog
+from harbor_assets.engine.ports import (
+    Artifacts,
+    Executions,
+    Images,
+    Logs,
+    Page,
+    Profiles,
+    RunCatalog,
+    SandboxChooser,
+    TaskCatalog,
+)
 
 ALREADY_RUNNING_MAX = 20  # a note, not a list: more would bury the lines that matter
 
@@ -45,7 +57,10 @@ def _now() -> datetime:
 
 
 class Evaluations:
-    """Accepts runs and answers about them. Holds no state of its own: everything is in the catalog and the store."""
+    """Accepts runs and answers about them. Holds no state of its own: everything is in the catalog and the store.
+
+    `profiles` and `images` are those of a deployment; None where sandboxes have none (a laptop).
+    """
 
     def __init__(
         self,
@@ -57,8 +72,11 @@ class Evaluations:
         sandboxes: SandboxChooser,
         logs: Logs,
         deployment: Deployment,
+        profiles: Profiles | None = None,
+        images: Images | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
+        self._profiles, self._images = profiles, images
         self._tasks, self._runs, self._artifacts = tasks, runs, artifacts
         self._executions, self._sandboxes, self._logs = executions, sandboxes, logs
         self._deployment, self._clock = deployment, clock
@@ -105,14 +123,18 @@ class Evaluations:
         if not by_name:
             problems.append(Problem(str(taskset.ref), "the taskset is empty: there is nothing to run"))
         sandbox = self._sandboxes.choose(execution.sandbox.kind)
-        if problems:
-            raise Refused("The run was not accepted:", problems)
-        agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs)
         sizing = Sizing(
             cpus=execution.sandbox.cpus,
             memory_mb=execution.sandbox.memory_mb,
             storage_mb=execution.sandbox.storage_mb,
         )
+        profile = self._profile(execution.sandbox.profile, problems)
+        images = self._resolve_images([by_name[i] for i in chosen], taskset.ref, problems)
+        if profile:
+            problems += _ceiling_problems([by_name[i] for i in chosen], sizing, profile)
+        if problems:
+            raise Refused("The run was not accepted:", problems)
+        agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs)
         concurrency = execution.max_concurrent_task_jobs or self._deployment.n_concurrent
         return RunPlan(
             run_id=f"run-{secrets.token_hex(8)}",
@@ -120,9 +142,13 @@ class Evaluations:
             owner=self._deployment.owner,
             created_at=self._clock(),
             taskset_ref=taskset.ref,
-            tasks=tuple(self._planned(i, by_name[i], agent, sizing, sandbox, target.reward_key) for i in chosen),
+            tasks=tuple(
+                self._planned(i, by_name[i], found, agent, sizing, sandbox, profile, target.reward_key)
+                for i, found in zip(chosen, images, strict=True)
+            ),
             agent=agent,
             sandbox=sandbox,
+            profile=profile,
             sizing=sizing,
             n_attempts=target.n_attempts,
             n_concurrent=min(concurrency, sandbox.max_concurrent or concurrency),
@@ -133,8 +159,39 @@ class Evaluations:
             skipped=tuple(request.skipped),
         )
 
+    def _profile(self, name: str | None, problems: list[Problem]) -> SandboxProfile | None:
+        """The run's profile; what is wrong with the name is added to `problems`."""
+        if self._profiles is None:
+            if name is not None:
+                where = "is not known here: sandboxes on this machine have no profiles; leave --sandbox-profile out"
+                problems.append(Problem(f"sandbox profile '{name}'", where))
+            return None
+        try:
+            return self._profiles.get(name)
+        except Refused as refused:
+            problems += refused.problems or [Problem("sandbox profile", refused.message)]
+            return None
+
+    def _resolve_images(self, tasks: Sequence[Task], ref: str, problems: list[Problem]) -> Sequence[TaskImages]:
+        """What is known of the tasks' images; those never built are added to `problems`."""
+        if self._images is None:
+            return [TaskImages({}, {}, None, ())] * len(tasks)
+        found = self._images.resolve(tasks)
+        without = [task.name for task, images in zip(tasks, found, strict=True) if images.missing and not images.problem]
+        how = f"its image was never built; first run: harbor-assets tasksets build-images '{ref}' --wait"
+        problems += [Problem(f"tasks without images: {name}", f"image_not_built: {how}") for name in without]
+        return found
+
     def _planned(
-        self, index: int, task: Task, agent: AgentSpec, sizing: Sizing, sandbox: SandboxChoice, reward_key: str
+        self,
+        index: int,
+        task: Task,
+        images: TaskImages,
+        agent: AgentSpec,
+        sizing: Sizing,
+        sandbox: SandboxChoice,
+        profile: SandboxProfile | None,
+        reward_key: str,
     ) -> PlannedTask:
         return PlannedTask(
             index=index,
@@ -143,14 +200,18 @@ class Evaluations:
             ref=task.ref,
             fileset_ref=task.spec.source.fileset_ref,
             files_hash=task.spec.source.files_hash,
+            images=images.images,
+            image_config=images.config,
+            image_problem=images.problem,
             trial_key=plans.trial_key(
                 task_digest=task.digest,
-                images={},
+                images=images.images,
                 agent=agent,
                 model=None,
                 harbor_version=self._deployment.harbor_version,
                 sizing=sizing,
-                network={},  # the task's own policy, which its digest covers; profiles will narrow it
+                # What narrows the task's own policy, which its digest covers.
+                network={"hosts": list(profile.hosts), "install_hosts": list(profile.install_hosts)} if profile else {},
                 multipliers={},
                 reward_key=reward_key,
                 sandbox=sandbox,
@@ -315,6 +376,16 @@ class Evaluations:
 def deadline(run: Run) -> datetime | None:
     """When the run's time budget ends: counted from the first slot, None before it."""
     return run.started_at + timedelta(seconds=run.plan.timeout_seconds) if run.started_at else None
+
+
+def _ceiling_problems(tasks: Sequence[Task], sizing: Sizing, profile: SandboxProfile) -> Iterator[Problem]:
+    """What a request and its tasks ask for above the profile's ceilings, worded as the guide to runs words it."""
+    sizes = sizing.model_dump(exclude_none=True)
+    for size, why in flag_problems(sizes, profile):
+        yield Problem(f"execution.sandbox.{size}", why)
+    for task in tasks:
+        for why in task_problems(task.spec.config, sizes, profile):
+            yield Problem(f"tasks without images: {task.name}", why)
 
 
 def agent_problems(name: str) -> list[Problem]:
