@@ -177,7 +177,8 @@ class Evaluations:
         if self._images is None:
             return [TaskImages({}, {}, None, ())] * len(tasks)
         found = self._images.resolve(tasks)
-        without = [task.name for task, images in zip(tasks, found, strict=True) if images.missing and not images.problem]
+        pairs = zip(tasks, found, strict=True)
+        without = [task.name for task, images in pairs if images.missing and not images.problem]
         how = f"its image was never built; first run: harbor-assets tasksets build-images '{ref}' --wait"
         problems += [Problem(f"tasks without images: {name}", f"image_not_built: {how}") for name in without]
         return found
