@@ -41,9 +41,11 @@ class Spec(Body):
 
 
 class SandboxRequest(Body):
-    """Which sandbox, and what replaces task.toml's sizing for the agent's. Cores and megabytes."""
+    """Which sandbox, under which of the deployment's profiles (None: its default), and what replaces task.toml's sizing
+    for the agent's. Cores and megabytes."""
 
-    kind: Literal["auto", "process"] = "auto"
+    kind: Literal["auto", "process", "kubernetes"] = "auto"
+    profile: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
     memory_mb: Annotated[int, Field(gt=0, le=16 * 1024 * 1024)] | None = None
     storage_mb: Annotated[int, Field(gt=0, le=1024 * 1024 * 1024)] | None = None
