@@ -1,0 +1,106 @@
+"""Building the images of a taskset, and the lines that tell of it."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harbor_assets.domain.images import BuildRequest, ImageStatus, ImageView
+from harbor_assets.domain.names import Ref
+from harbor_assets.interfaces.cli.output import Output, command, one_line
+
+if TYPE_CHECKING:
+    from harbor_assets.interfaces.cli.session import Session
+
+ALL_READY, SOME_READY, NONE_READY = 0, 3, 4  # the codes of a run's end: all, some, none
+LOG_LINES = 20  # of a failed build: the command that failed and what it said
+RESTARTS_MAX = 3  # a service that was restarted while building is asked again so often
+_POLL_MAX_SECONDS = 2.0
+
+
+def build_images(session: "Session", ref: str, out: Output, *, wait: bool, concurrency: int) -> int:
+    """`tasksets build-images`: begin with what is missing, follow it if asked to. Returns the exit code."""
+    named = Ref.parse(ref, workspace=session.workspace)
+    request = BuildRequest(revision=named.fragment, concurrency=concurrency)
+    status = session.client.build_images(named, request)
+    if status.needed and wait:
+        status = follow(session, named, request, status, out)
+    elif status.needed and not status.done:
+        words = command("tasksets", "build-images", status.taskset_ref, "--wait", *session.own_words())
+        out.line(f"Being built: {_count(status)}; follow it with: {words}")
+    elif status.needed:
+        _tell_all(status, out)
+    else:
+        out.line("Sandboxes here need no images: there is nothing to build.")
+    if out.json:
+        out.document(status.model_dump(mode="json"))
+    return exit_code(status) if wait else 0
+
+
+def see_to_images(session: "Session", ref: str, names: Sequence[str] | None, out: Output) -> None:
+    """Before a run from a source: build what its tasks lack, and wait. Failed ones are told and do not stop it."""
+    named = Ref.parse(ref, workspace=session.workspace)
+    request = BuildRequest(revision=named.fragment, select=None if names is None else list(names))
+    status = session.client.build_images(named, request)
+    if status.needed:
+        follow(session, named, request, status, out)
+
+
+def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageStatus, out: Output) -> ImageStatus:
+    """Wait until nothing is being built, a line for each image as it is ready or has failed."""
+    told: set[tuple[str, str | None]] = set()
+    tasks = {view.task for view in status.images}
+    out.line(f"Images of {len(tasks)} tasks of {status.taskset_ref}")
+    pause, restarts = session.settings.watch_poll_seconds, 0
+    while True:
+        for view in status.images:
+            if view.task in tasks and view.state in ("ready", "failed") and (view.task, view.role) not in told:
+                told.add((view.task, view.role))
+                _tell(session, view, out)
+        if status.done:
+            lost = any(view.state == "missing" and view.task in tasks for view in status.images)
+            if not lost or restarts == RESTARTS_MAX:
+                kept = tuple(view for view in status.images if view.task in tasks)
+                return status.model_copy(update={"images": kept})
+            restarts += 1
+            status = session.client.build_images(named, request)
+            continue
+        time.sleep(pause)
+        pause = min(_POLL_MAX_SECONDS, pause * 1.2)
+        status = session.client.image_status(named)
+
+
+def exit_code(status: ImageStatus) -> int:
+    """0: every image is ready; 3: some are; 4: none."""
+    ready = sum(view.state == "ready" for view in status.images)
+    if ready == len(status.images):
+        return ALL_READY
+    return SOME_READY if ready else NONE_READY
+
+
+def _tell(session: "Session", view: ImageView, out: Output) -> None:
+    out.line(_line(view))
+    if view.state == "failed" and view.key and (log := session.client.build_log(view.key)):
+        lines = log.rstrip("\n").split("\n")
+        if len(lines) > LOG_LINES:
+            out.line(f"    … {len(lines) - LOG_LINES} lines before")
+        for text in lines[-LOG_LINES:]:
+            out.line(f"    {one_line(text)}")
+
+
+def _tell_all(status: ImageStatus, out: Output) -> None:
+    for view in status.images:
+        out.line(_line(view))
+
+
+def _line(view: ImageView) -> str:
+    what = f"image of {view.task}" + (f" ({view.role})" if view.role == "verifier" else "")
+    if view.state == "ready":
+        return f"{'Unchanged' if view.unchanged else 'Ready'} {what}: {view.ref}"
+    if view.state == "failed":
+        return f"Failed {what}: {one_line(view.message or '')}"
+    return f"{view.state.capitalize()} {what}"
+
+
+def _count(status: ImageStatus) -> str:
+    waiting = sum(view.state in ("waiting", "building") for view in status.images)
+    return f"the images of {waiting} tasks"
