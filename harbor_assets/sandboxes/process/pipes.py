@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import fcntl
 import io
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-CHUNK = 1 << 18  # bytes; four times what a pipe holds
+CHUNK = 1 << 18  # bytes, four times what a pipe holds otherwise
 
 type OnChunk = Callable[[bytes, str], Awaitable[None] | None]
 
@@ -41,6 +42,8 @@ class Output:
 def make() -> tuple[io.FileIO, io.FileIO]:
     """(reading end, writing end), both closed on exec."""
     ends = os.pipe()
+    with contextlib.suppress(OSError):  # fewer turns of the event loop; a user's pages for pipes are limited
+        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, CHUNK)
     return io.FileIO(ends[0], "rb"), io.FileIO(ends[1], "wb")
 
 

@@ -490,21 +490,25 @@ class Sandbox:
             self._stop_draining(pipe)
         if self._control is not None:
             self._control.close()  # init exits, the kernel kills all inside, the keeper removes the rest
-        try:
-            await self._unlink()
-            if self._used_nat:
-                await asyncio.to_thread(nat.tidy)
-        except OSError as e:
-            self._note(f"The network could not be taken down: {e}. The next command tries again.")
-        if self._keeper is not None:
-            await self._await_keeper(self._keeper)
+        await asyncio.gather(self._end_network(), self._await_keeper())
         for fd in (self._namespace, self._log, self._lock):
             if fd is not None:
                 os.close(fd)
         self._control = self._namespace = self._log = self._lock = None
         await asyncio.to_thread(self._sweep)
 
-    async def _await_keeper(self, keeper: asyncio.subprocess.Process) -> None:
+    async def _end_network(self) -> None:
+        try:
+            await self._unlink()
+            if self._used_nat:
+                await asyncio.to_thread(nat.tidy)
+        except OSError as e:
+            self._note(f"The network could not be taken down: {e}. The next command tries again.")
+
+    async def _await_keeper(self) -> None:
+        keeper = self._keeper
+        if keeper is None:
+            return
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await keeper.wait()
