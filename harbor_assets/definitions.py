@@ -1,20 +1,44 @@
-"""All that Dagster loads. The one place that imports `resources` and `sensors`."""
+"""All that Dagster loads. The one place that imports `resources` and `sensors`.
+
+HARBOR_ASSETS_EXECUTOR chooses: `local` runs the trials inside the worker's one step, `kubernetes` makes a Job of each
+task.
+"""
 
 import dagster as dg
 
 from harbor_assets.assets.runs import merged_bundle, trial_results, trial_results_alone
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
-from harbor_assets.jobs import evaluate
+from harbor_assets.jobs import evaluate, evaluate_with
+from harbor_assets.settings import Settings
 from resources.engine import EngineResource
 
-defs = dg.Definitions(
-    assets=[harbor_task, taskset, task_image, trial_results, merged_bundle],
-    jobs=[evaluate],
-    resources={"engine": EngineResource()},
-)
+_RESOURCES = {"engine": EngineResource()}
+
+
+def _local() -> dg.Definitions:
+    return dg.Definitions(
+        assets=[harbor_task, taskset, task_image, trial_results, merged_bundle], jobs=[evaluate], resources=_RESOURCES
+    )
+
+
+def _deployment(settings: Settings) -> dg.Definitions:
+    from harbor_assets.assets.cluster import trial_results_on_cluster
+    from harbor_assets.cluster.executor import kubernetes_executor
+    from sensors.deployment import deployment_sensors
+
+    return dg.Definitions(
+        assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle],
+        jobs=[evaluate_with(kubernetes_executor)],
+        resources=_RESOURCES,
+        sensors=deployment_sensors(settings),
+    )
+
+
+_settings = Settings.load()
+defs = _deployment(_settings) if _settings.executor == "kubernetes" else _local()
 
 
 def evaluate_job() -> dg.JobDefinition:
-    """The job `evaluate` as a worker executes it."""
-    alone = dg.Definitions(assets=[trial_results_alone], jobs=[evaluate], resources={"engine": EngineResource()})
+    """The job `evaluate` as a worker on this machine executes it."""
+    alone = dg.Definitions(assets=[trial_results_alone], jobs=[evaluate], resources=_RESOURCES)
     return alone.resolve_job_def("evaluate")

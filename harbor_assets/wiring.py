@@ -10,18 +10,20 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from harbor_assets.engine.evaluations import Deployment, Evaluations
-from harbor_assets.engine.ports import Artifacts
+from harbor_assets.engine.ports import Artifacts, Executions
 from harbor_assets.settings import Settings
 
 if TYPE_CHECKING:
     from harbor.models.trial.config import EnvironmentConfig
 
     from harbor_assets.catalog import Catalog
+    from harbor_assets.cluster.client import ClusterClient
+    from harbor_assets.cluster.executions import ClusterExecutions
+    from harbor_assets.cluster.upkeep import Upkeep
     from harbor_assets.domain.plans import PlannedTask, RunPlan
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
     from harbor_assets.engine.ports import Profiles
-    from harbor_assets.local.executions import LocalExecutions
 
 
 class Services:
@@ -29,6 +31,10 @@ class Services:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+
+    @property
+    def _on_cluster(self) -> bool:
+        return self.settings.executor == "kubernetes"
 
     @cached_property
     def catalog(self) -> "Catalog":
@@ -85,8 +91,10 @@ class Services:
         return open_artifacts(self.settings.artifacts_url)
 
     @cached_property
-    def executions(self) -> "LocalExecutions":
-        """Workers on this machine."""
+    def executions(self) -> Executions:
+        """Workers on this machine, or Jobs on a deployment's cluster."""
+        if self._on_cluster:
+            return self.cluster_executions
         from harbor_assets.local.executions import LocalExecutions
 
         return LocalExecutions(
@@ -95,6 +103,33 @@ class Services:
             environment={**os.environ, **self.settings.as_environ()},
             reap=self._reap,
         )
+
+    @cached_property
+    def cluster(self) -> "ClusterClient":
+        """The deployment's namespace."""
+        from harbor_assets.cluster.client import ClusterClient
+
+        return ClusterClient(self.settings.namespace)
+
+    @cached_property
+    def cluster_executions(self) -> "ClusterExecutions":
+        """Executions as Dagster runs on a deployment."""
+        from harbor_assets.cluster.executions import ClusterExecutions
+
+        return ClusterExecutions(
+            runs=self.catalog,
+            client=self.cluster,
+            has_work=lambda run_id: self.engine.has_work(run_id),
+            image=self.settings.worker_image,
+            max_concurrent=self.settings.max_concurrent,
+        )
+
+    @cached_property
+    def upkeep(self) -> "Upkeep":
+        """What the sensors of a deployment do."""
+        from harbor_assets.cluster.upkeep import Upkeep
+
+        return Upkeep(runs=self.catalog, engine=self.engine, executions=self.cluster_executions, client=self.cluster)
 
     def _reap(self) -> Sequence[str]:
         from harbor_assets.sandboxes.process.reap import reap
@@ -121,7 +156,7 @@ class Services:
             ),
             deployment=Deployment(
                 owner=self.settings.owner,
-                n_concurrent=self.settings.n_concurrent,
+                n_concurrent=self.settings.max_concurrent if self._on_cluster else self.settings.n_concurrent,
                 timeout_seconds=self.settings.run_timeout_seconds,
                 harbor_version=version("harbor"),
                 version=version("harbor-assets"),
@@ -154,6 +189,7 @@ class Services:
             ),
             work=self.settings.work,
             poll_seconds=self.settings.cancel_poll_seconds,
+            queue_timeout_seconds=self.settings.queue_timeout_seconds if self._on_cluster else None,
         )
 
     def _environment(self, plan: "RunPlan", task: "PlannedTask") -> "EnvironmentConfig":

@@ -61,7 +61,7 @@ def _trial_results(deps: Sequence[dg.AssetSpec]) -> dg.AssetsDefinition:
 
 trial_results = _trial_results([taskset, task_image])
 
-# The same asset as a worker executes it. Without range tags (see `_Reporter`) Dagster cannot map the partitions of the
+# The same asset as a worker executes it. Without range tags (see `Reporter`) Dagster cannot map the partitions of the
 # step to those of what it depends on, and fails when it looks up their versions; exact provenance is in the metadata.
 trial_results_alone = _trial_results([])
 
@@ -71,23 +71,23 @@ async def _execute(context: dg.AssetExecutionContext, engine: RunEngine, run_id:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)  # Dagster's own handler would raise anywhere inside the loop
-    return await engine.execute(run_id, _Reporter(context), stop)
+    return await engine.execute(run_id, Reporter(context.op_execution_context), stop)
 
 
-class _Reporter:
+class Reporter:
     """Tells Dagster what begins and ends, partition by partition.
 
     Planned events are written as each task begins, not by range tags at the run's start: those cost 9 ms for each
     task before the first trial, and turn finished partitions red when a later execution has gaps.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext) -> None:
+    def __init__(self, context: dg.OpExecutionContext) -> None:
         self._context = context
 
     def task_began(self, run_id: str, task: PlannedTask) -> None:
         data = AssetMaterializationPlannedData(dg.AssetKey("trial_results"), partition=run_task_key(run_id, task.index))
         event = DagsterEvent.build_asset_materialization_planned_event(
-            self._context.job_name, self._context.op_execution_context.get_step_execution_context().step.key, data
+            self._context.job_name, self._context.get_step_execution_context().step.key, data
         )
         self._context.instance.report_dagster_event(event, self._context.run_id)
 

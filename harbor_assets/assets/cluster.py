@@ -1,0 +1,109 @@
+"""`trial_results` as a deployment makes it: a plan, a step for each task of the run, and a formal end.
+
+The values between the steps are `Nothing`, so there is no IO manager and no disk that steps would have to share: what a
+task needs stands in the catalog and in the artifact store, under the run's id.
+"""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
+
+from harbor_assets.assets.runs import RUN_TAG, Reporter, bundle_metadata
+from harbor_assets.domain.outcomes import Outcome
+from harbor_assets.engine.execution import Ended
+from harbor_assets.engine.lifecycle import RunEngine, Settled
+from harbor_assets.partitions import RUN_TASKS, RUNS
+
+_BY_HAND = (
+    "Trial results are made by submitting a run: harbor-assets runs submit --taskset REF. "
+    "A Dagster run made by hand, or again from an earlier one, would give results that belong to no run."
+)
+
+
+def _run_id(context: dg.OpExecutionContext) -> str:
+    run_id = context.run.tags.get(RUN_TAG)
+    if run_id is None or context.run.parent_run_id is not None:
+        raise dg.Failure(_BY_HAND, allow_retries=False)
+    return run_id
+
+
+@dg.op(
+    ins={"taskset": dg.In(dg.Nothing), "task_image": dg.In(dg.Nothing)},
+    out=dg.DynamicOut(dg.Nothing),
+    description="Which tasks have no outcome yet. The run's time begins here.",
+)
+def plan(context: dg.OpExecutionContext, engine: dg.ResourceParam[RunEngine]) -> Iterator[dg.DynamicOutput[None]]:
+    """One output for each task with work left, named by its index."""
+    for index in engine.take_slot(_run_id(context)):
+        yield dg.DynamicOutput(None, mapping_key=f"t{index:05d}")
+
+
+@dg.op(ins={"planned": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), description="One task: its trials, one by one.")
+def trial(context: dg.OpExecutionContext, engine: dg.ResourceParam[RunEngine]) -> None:
+    """The trials of one task. Its rows stand in the catalog when this ends, however it ends."""
+    run_id, key = _run_id(context), context.get_mapping_key()
+    assert key is not None
+    index = int(key.removeprefix("t"))
+    ended = asyncio.run(_execute(context, engine, run_id, index))
+    if ended is not Ended.DONE:
+        raise DagsterExecutionInterruptedError
+    rows = [row for row in engine.outcomes(run_id) if row.index == index]
+    missing = [row for row in rows if row.outcome is not Outcome.SCORED]
+    if missing:  # Dagster colours a planned partition red only where its run failed
+        raise dg.Failure(f"{len(missing)} of {len(rows)} trials have no score", allow_retries=False)
+
+
+async def _execute(context: dg.OpExecutionContext, engine: RunEngine, run_id: str, index: int) -> Ended:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)  # Dagster's own handler would raise anywhere inside the loop
+    return await engine.execute_task(run_id, index, Reporter(context), stop)
+
+
+@dg.op(
+    ins={"trials": dg.In(dg.Nothing)},
+    out=dg.Out(dg.Nothing, is_required=False),
+    description="Reached if every task scored. The results are merged when the run has ended, in whatever way.",
+)
+def seal(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+    """Nothing is done here."""
+    context.log.info("every task of the run has a score")
+    yield from ()
+
+
+@dg.graph_multi_asset(
+    name="trial_results",
+    outs={
+        "trial_results": dg.AssetOut(
+            is_required=False,
+            dagster_type=dg.Nothing,
+            description="One partition per task of a run: its trials, their rewards and evidence.",
+            group_name="runs",
+            kinds={"harbor"},
+        )
+    },
+    ins={
+        "taskset": dg.AssetIn("taskset", dagster_type=dg.Nothing),
+        "task_image": dg.AssetIn("task_image", dagster_type=dg.Nothing),
+    },
+    partitions_def=RUN_TASKS,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+)
+def trial_results_on_cluster(taskset: None, task_image: None):
+    """The graph."""
+    return {"trial_results": seal(plan(taskset=taskset, task_image=task_image).map(trial).collect())}
+
+
+def report_settled(instance: dg.DagsterInstance, run_id: str, settled: Settled) -> None:
+    """Tell Dagster of a run's bundle, and its last execution how the run ended."""
+    for run in instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}), limit=1):
+        tags = {"harbor/phase": str(settled.phase), "harbor/result_state": str(settled.state)}
+        instance.add_run_tags(run.run_id, tags)
+    instance.add_dynamic_partitions(str(RUNS.name), [run_id])
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization("merged_bundle", partition=run_id, metadata=bundle_metadata(settled.metadata))
+    )

@@ -1,0 +1,114 @@
+"""The few calls to the API server that we make, as raw JSON, with its refusals as errors of this project."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Literal
+
+from harbor_assets.domain.errors import Conflict, HarborAssetsError, NotFound, Refused, ServiceUnavailable
+
+Object = dict[str, Any]
+Kind = Literal["jobs", "pods", "secrets", "configmaps"]
+
+_TIMEOUT = (5, 30)  # seconds to connect and to answer: a list of a thousand pods takes under two
+_BODY_MAX = 600  # characters of the server's own words in an error
+
+
+class ClusterClient:
+    """One namespace of one cluster. The Kubernetes library is imported, and the token read, at the first call.
+
+    Every method raises `ServiceUnavailable` if the server does not answer or is overloaded, `Refused` if it says no
+    (`NotFound` and `Conflict` where it says so).
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    @cached_property
+    def _api(self) -> Any:
+        import kubernetes
+
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):
+            kubernetes.config.load_incluster_config()
+        else:
+            kubernetes.config.load_kube_config()
+        return kubernetes.client
+
+    @cached_property
+    def _batch(self) -> Any:
+        return self._api.BatchV1Api()
+
+    @cached_property
+    def _core(self) -> Any:
+        return self._api.CoreV1Api()
+
+    def list(self, kind: Kind, selector: str, *, cached: bool = False) -> Sequence[Object]:
+        """Objects by label. `cached`: from the server's own cache, which may be a moment behind and costs it less."""
+        extra = {"resource_version": "0"} if cached else {}
+        call = self._batch.list_namespaced_job if kind == "jobs" else self._core.list_namespaced_pod
+        return self._call(lambda: call(self.namespace, label_selector=selector, **extra, **_RAW))["items"]
+
+    def job(self, name: str) -> Object:
+        """One Job. Raises `NotFound`."""
+        return self._call(lambda: self._batch.read_namespaced_job_status(name, self.namespace, **_RAW))
+
+    def create_job(self, body: Mapping[str, Any]) -> Object:
+        """Raises `Conflict` if there is one of that name."""
+        return self._call(lambda: self._batch.create_namespaced_job(self.namespace, body, **_RAW))
+
+    def delete_job(self, name: str) -> bool:
+        """Delete a Job and, in the background, its pods. False if there was none."""
+        return self._gone_or(
+            lambda: self._batch.delete_namespaced_job(name, self.namespace, propagation_policy="Background", **_RAW)
+        )
+
+    def delete_pod(self, name: str) -> bool:
+        """False if there was none."""
+        return self._gone_or(lambda: self._core.delete_namespaced_pod(name, self.namespace, **_RAW))
+
+    def delete_all(self, kind: Literal["secrets", "configmaps"], selector: str) -> int:
+        """Delete by label in one request, which needs no right to read; how many the server named."""
+        name = "secret" if kind == "secrets" else "config_map"
+        call = getattr(self._core, f"delete_collection_namespaced_{name}")
+        answer = self._call(lambda: call(self.namespace, label_selector=selector, **_RAW))
+        return len(answer.get("items") or ())
+
+    def _gone_or(self, call: Callable[[], Any]) -> bool:
+        try:
+            self._call(call)
+        except NotFound:
+            return False
+        return True
+
+    def _call(self, call: Callable[[], Any]) -> Object:
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return json.loads(call().data)
+        except self._api.ApiException as error:
+            raise _meaning(error.status, error.body or error.reason) from error
+        except (HTTPError, OSError, ValueError) as error:
+            raise ServiceUnavailable(f"The API server did not answer: {type(error).__name__}: {error}") from error
+
+
+_RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": _TIMEOUT}
+
+
+def _meaning(status: int | None, body: object) -> HarborAssetsError:
+    said = _said(body)
+    if status == 404:
+        return NotFound(said)
+    if status == 409:
+        return Conflict(said)
+    if status in (400, 403, 405, 413, 415, 422):
+        return Refused(said)
+    return ServiceUnavailable(f"The API server answered {status}: {said}")
+
+
+def _said(body: object) -> str:
+    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+    with suppress(ValueError, TypeError, KeyError):
+        text = json.loads(text)["message"]
+    return text if len(text) <= _BODY_MAX else f"{text[:_BODY_MAX]}…"
