@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harbor_assets.engine.evaluations import Evaluations
+    from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.ports import Artifacts, TaskCatalog
     from harbor_assets.wiring import Services
 
@@ -16,8 +17,9 @@ class Backend:
     evaluations: "Evaluations"
     tasks: "TaskCatalog"
     artifacts: "Artifacts"
+    images: "ImageBuilds | None" = None
 
     @classmethod
     def of(cls, services: "Services") -> "Backend":
         """The parts of wired services. Nothing is connected before it is used."""
-        return cls(services.evaluations, services.tasks, services.artifacts)
+        return cls(services.evaluations, services.tasks, services.artifacts, images=services.images)

@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.interfaces.api.limits import BodyLimit
+from harbor_assets.interfaces.api.routes.images import images_router
 from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
 from harbor_assets.interfaces.api.routes.runs import runs_router
 from harbor_assets.interfaces.api.strict import validation_answer
@@ -37,6 +38,7 @@ def create_app(backend: Backend) -> FastAPI:
     for router in (
         tasks_router(backend.tasks),
         tasksets_router(backend.tasks),
+        images_router(backend.images, backend.tasks),
         runs_router(backend.evaluations),
     ):
         workspaces.include_router(router)

@@ -16,6 +16,7 @@ from harbor_assets.domain.requests import (
 from harbor_assets.domain.views import Submitted
 from harbor_assets.engine.evaluations import agent_problems
 from harbor_assets.interfaces.cli import report, source
+from harbor_assets.interfaces.cli.building import see_to_images
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, note
 from harbor_assets.interfaces.cli.publishing import publish
@@ -106,6 +107,7 @@ class Submission:
         """The request; publishes what is not stored yet."""
         if chosen.taskset is None:
             selection = TaskSelection(taskset=publish(session, chosen, out, rehash=self.choice.rehash).taskset.ref)
+            see_to_images(session, selection.taskset, None, out)
         else:
             names = None if chosen.all_taken else [task.stored_name for task in chosen.tasks]
             selection = TaskSelection(taskset=chosen.taskset.ref, select=names)

@@ -83,3 +83,33 @@ def create(
             source.list_tasks(session, choice, out)
         else:
             create_taskset(session, choice, out)
+
+
+@app.command(
+    "build-images",
+    epilog=examples(
+        "tasksets build-images 'default/my-suite#3f9a…' --wait",
+        "tasksets build-images my-suite --wait --concurrency 8",
+    ),
+)
+def build_images(
+    ref: Annotated[
+        str, typer.Argument(metavar="REF", help="The taskset, as `tasksets create` printed it.", show_default=False)
+    ],
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the builds until each is ready or has failed.")] = False,
+    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, max=64, help="Tasks at once.")] = 4,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> int:
+    """Build the images of a taskset's tasks, and pin those that tasks name. What is ready is left as it is.
+
+    Run it again to try failed builds once more. With --wait the exit code is 0 if every image is ready, 3 if some
+    are, 4 if none is.
+    """
+    from harbor_assets.interfaces.cli import building
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    out = Output(json=json)
+    with open_session(workspace) as session:
+        return building.build_images(session, ref, out, wait=wait, concurrency=concurrency)

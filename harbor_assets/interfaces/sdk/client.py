@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue, TypeAdapter
 from harbor_assets.domain.archives import archive_key
 from harbor_assets.domain.bundle import OUTCOME_SUMMARY, SUMMARY
 from harbor_assets.domain.errors import NotFound
+from harbor_assets.domain.images import BuildRequest, ImageStatus
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
@@ -181,6 +182,27 @@ class Client:
     def put_archive(self, fileset_ref: str, files_hash: str, path: Path) -> None:
         """Store an archive; straight into the artifact store, which is this machine's own."""
         self._backend.artifacts.put_file(archive_key(fileset_ref), path)
+
+    # --- images ---------------------------------------------------------------------------------------------------
+
+    def build_images(self, taskset: Ref, request: BuildRequest) -> ImageStatus:
+        """Begin with every image of a taskset that is not ready; answers at once how things stand."""
+        return self._send("POST", self._images(taskset), request, ImageStatus)
+
+    def image_status(self, taskset: Ref) -> ImageStatus:
+        """What is known of the images of every task of a taskset."""
+        return ImageStatus.model_validate_json(self._get(self._images(taskset), revision=taskset.fragment))
+
+    def build_log(self, key: str) -> str:
+        """The log of an image's last build; empty if there is none."""
+        try:
+            content = self._get(f"{self._base(self.workspace)}/images/{segment(key)}/log")
+        except NotFound:
+            return ""
+        return content.decode("utf-8", errors="replace")
+
+    def _images(self, taskset: Ref) -> str:
+        return f"{self._base(taskset.workspace)}/tasksets/{segment(taskset.name)}/images"
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
