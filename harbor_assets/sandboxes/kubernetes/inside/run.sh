@@ -1,0 +1,103 @@
+# Start a command once and follow its output; POSIX sh, also busybox's.
+# argv: id, length of the script on stdin ("-": only follow), bytes of stdout and of stderr the caller holds,
+#       most bytes of each it takes, user ("" is root), ids whose files may go
+# The script on stdin is the command. The output goes to our stdout and stderr; the last thing on stderr is
+# "\0\0CODE OUT ERR KILLS": exit code, bytes of each stream in all, processes the memory limit has killed so far.
+# Ends with 91: the script did not arrive whole; 92: no such user; 93: that id was never started; 95: no way to be
+# another user in this image.
+id=$1 size=$2 o=$3 e=$4 most=$5 who=$6
+shift 6
+base=/.sandbox/c
+d=$base/$id
+
+kills() {
+  k=0
+  for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+    [ -r "$f" ] && while read -r name value; do [ "$name" = oom_kill ] && k=$value; done <"$f"
+  done
+}
+
+# Sets run (the words that become the user), uid, gid, home. Names come from the image's own files.
+become() {
+  run= uid= gid= home= name=${1%%:*} group=
+  case $1 in *:*) group=${1#*:} ;; esac
+  while IFS=: read -r n _ u g _ h _; do
+    if [ "$n" = "$name" ] || [ "$u" = "$name" ]; then uid=$u gid=$g home=$h name=$n; break; fi
+  done </etc/passwd
+  if [ -z "$uid" ]; then
+    case $name in *[!0-9]*) return 92 ;; esac
+    uid=$name gid=0 home=/ # as container engines do for a number without an entry
+    known=
+  else known=1; fi
+  if [ -n "$group" ]; then
+    case $group in
+      *[!0-9]*) g=; while IFS=: read -r n _ u _; do [ "$n" = "$group" ] && g=$u; done </etc/group
+                [ -n "$g" ] || return 92; gid=$g ;;
+      *) gid=$group ;;
+    esac
+  fi
+  [ "$uid" = 0 ] && [ "$gid" = 0 ] && return 0
+  if command -v setpriv >/dev/null 2>&1; then
+    run="setpriv --reuid $uid --regid $gid --clear-groups"
+    [ -n "$known" ] && [ -z "$group" ] && run="setpriv --reuid $uid --regid $gid --init-groups"
+  elif [ -n "$known" ] && [ -z "$group" ] && command -v su >/dev/null 2>&1; then run="su $name -s $shell"
+  elif chroot --userspec=0:0 / true 2>/dev/null; then run="chroot --userspec=$uid:$gid /"
+  else return 95; fi
+}
+
+if [ "$size" != - ]; then
+  shell=$(command -v bash || command -v sh)
+  if [ -n "$who" ]; then become "$who" || exit $?; else run= uid=0 gid=0 home=; fi
+  t=$base/.$id.$$
+  mkdir "$t" && chmod 711 "$t" && cat >"$t/cmd" || exit 91
+  if [ "$(wc -c <"$t/cmd")" -ne "$size" ]; then rm -rf "$t"; exit 91; fi # a cut stdin looks like its end
+  mkfifo "$t/o" "$t/e" && chmod 600 "$t/o" "$t/e" && chmod 400 "$t/cmd" && : >"$t/out" && : >"$t/err" || exit 91
+  if [ "$uid" != 0 ] || [ "$gid" != 0 ]; then chown "$uid:$gid" "$t/cmd" "$t/o" "$t/e"; fi
+  read -r line <"/proc/$$/stat"
+  line=${line##*) }
+  born() { shift 19; echo "$1" >"$t/born"; } # when we began, in the kernel's ticks
+  born $line
+  if mkdir -m 711 "$d" 2>/dev/null; then # the claim: one caller gets here, whoever repeats the launch does not
+    mv "$t"/* "$d"/ && rmdir "$t"
+    case $run in su\ *) ;; *) run="$run $shell" ;; esac
+    unset KUBERNETES_PORT KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT KUBERNETES_SERVICE_PORT_HTTPS \
+      KUBERNETES_PORT_443_TCP KUBERNETES_PORT_443_TCP_ADDR KUBERNETES_PORT_443_TCP_PORT KUBERNETES_PORT_443_TCP_PROTO
+    # Pipes and not files: `> /dev/stderr` in a task's script would empty a file.
+    SANDBOX_COMMAND=$id SANDBOX_HOME=$home setsid sh /.sandbox/keep "$d" $run </dev/null >/dev/null 2>&1 &
+    echo $! >"$d/pid.t" && mv "$d/pid.t" "$d/pid"
+  else rm -rf "$t"; fi
+  for old; do rm -rf "${base:?}/$old"; done
+fi
+[ -d "$d" ] || exit 93
+
+s=0.02 i=0 w=0 k=0
+while :; do
+  f=
+  [ -e "$d/rc" ] && f=1
+  if [ -z "$f" ]; then
+    w=$((w + 1)) p=
+    [ -e "$d/pid" ] && read -r p <"$d/pid"
+    if { [ -n "$p" ] && ! kill -0 "$p" 2>/dev/null; } || { [ -z "$p" ] && [ $w -gt 50 ]; }; then
+      sleep 0.1 # its keeper is gone (an agent's `kill -9 -1`, the memory limit), unless it has just ended by itself
+      [ -e "$d/rc" ] || { echo 137 >"$d/rc.k" && mv "$d/rc.k" "$d/rc"; }
+      f=1
+    fi
+  fi
+  set -- $(stat -c %s "$d/out" "$d/err" 2>/dev/null) 0 0
+  n=$1 m=$2 q=1
+  [ "$n" -gt "$most" ] && n=$most
+  [ "$m" -gt "$most" ] && m=$most
+  if [ "$n" -gt "$o" ]; then tail -c "+$((o + 1))" "$d/out" | head -c "$((n - o))"; o=$n q=; fi
+  if [ "$m" -gt "$e" ]; then tail -c "+$((e + 1))" "$d/err" | head -c "$((m - e))" >&2; e=$m q=; fi
+  if [ -n "$f" ] && { [ -n "$q" ] || [ "$n" -eq "$1" ] && [ "$m" -eq "$2" ]; }; then
+    kills
+    printf '\0\0%s %s %s %s' "$(cat "$d/rc")" "$1" "$2" "$k" >&2
+    exit 0
+  fi
+  if [ -n "$q" ]; then
+    i=$((i + 1))
+    [ $i -gt 10 ] && s=0.2
+    [ $i -gt 40 ] && s=1
+  else i=0 s=0.05; fi
+  sleep $s
+done

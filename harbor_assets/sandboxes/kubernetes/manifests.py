@@ -1,0 +1,194 @@
+"""The sandbox pod as Kubernetes sees it. Pure: what goes in decides what comes out.
+
+Security, field by field. Tasks install packages, change users and start servers, so the container runs as root with
+what those need and nothing else:
+
+* `seccompProfile: RuntimeDefault`, never privileged, no host namespaces, no host paths, no token, no service links;
+* capabilities: all dropped, then the part of the runtime's own default set that the pod security level `baseline`
+  allows and apt, dpkg, useradd, su, sudo and servers on low ports use. Not NET_RAW (it forges packets), not MKNOD;
+* `allowPrivilegeEscalation` stays on: su and sudo of an ordinary user are set-user-ID programs.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from harbor_assets.domain.outcomes import Frozen
+from harbor_assets.domain.profiles import SandboxProfile
+
+PART_OF = "harbor-assets"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_RUN, LABEL_TASK, LABEL_ROLE, LABEL_NETWORK = "harbor/run-id", "harbor/task", "harbor/role", "harbor/network"
+COMPONENT = "sandbox"
+CONTAINER = "main"
+FOLDER = "/.sandbox"  # our scripts and the output of commands; an emptyDir, so an image may be read-only there
+GRACE_SECONDS = 5  # an eviction's evidence stands in the pod's status for as long; our own deletes wait for nothing
+CAPABILITIES = tuple(
+    """AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID
+    SYS_CHROOT""".split()
+)
+# A shell in `wait` reaps whatever is orphaned to it; `sleep` as PID 1 would not. It has no trap on purpose: signals
+# without a handler do not reach a PID 1 from inside, so an agent's `pkill -f sleep` cannot end its own sandbox. The
+# kubelet's TERM is ignored too, its KILL after the grace makes 137: never 0, which would read as "Succeeded".
+IDLE = ("sh", "-c", "while :; do sleep 3600 & wait $!; done")
+
+# What a profile's extra pod fields may not touch: security, ownership, lifetime and our own containers.
+PROTECTED = frozenset(
+    """activeDeadlineSeconds automountServiceAccountToken containers enableServiceLinks ephemeralContainers hostIPC
+    hostNetwork hostPID hostUsers initContainers nodeName restartPolicy securityContext serviceAccount
+    serviceAccountName shareProcessNamespace terminationGracePeriodSeconds volumes""".split()
+)
+
+
+class Owner(Frozen):
+    """The object (a trial's Job or pod) that takes the sandbox with it when it is deleted."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Limits(Frozen):
+    """What the sandbox gets at most; None where nothing is asked. Cores, megabytes, whole devices."""
+
+    cpus: float | None = None
+    memory_mb: int | None = None
+    storage_mb: int | None = None
+    gpus: int = 0
+
+
+class Sandbox(Frozen):
+    """Everything that decides a sandbox's pod. `environment` are variables of the container, not secret ones."""
+
+    name: str
+    image: str
+    role: str
+    run_id: str
+    task_index: int
+    session: str
+    network: str
+    lifetime_seconds: int = Field(gt=0)
+    limits: Limits = Limits()
+    profile: SandboxProfile
+    owner: Owner | None = None
+
+
+def pod_name(run_id: str, task_index: int, session: str, role: str) -> str:
+    """A name for one sandbox of a trial, at most 63 characters, unique by session.
+
+    Sessions of one trial differ by role and by Harbor's own key; the hash keeps names apart that differ in case.
+    """
+    digest = hashlib.sha256(session.encode()).hexdigest()[:10]
+    stem = re.sub(r"[^a-z0-9]+", "-", f"{run_id}-{task_index}".lower()).strip("-")[:40].strip("-")
+    return f"{stem or 'sandbox'}-{role}-{digest}"
+
+
+def pod(box: Sandbox) -> dict[str, Any]:
+    """The pod of a sandbox. Raises ValueError if the profile's extra fields touch what is ours."""
+    profile = box.profile
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "activeDeadlineSeconds": box.lifetime_seconds,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "volumes": [{"name": "sandbox", "emptyDir": {}}],
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": box.image,
+                "imagePullPolicy": "IfNotPresent",  # by digest: what is there is what was asked for
+                "command": list(IDLE),
+                "resources": resources(box.limits, profile),
+                "volumeMounts": [{"name": "sandbox", "mountPath": FOLDER}],
+                "securityContext": {
+                    "runAsUser": 0,
+                    "runAsGroup": 0,
+                    "privileged": False,
+                    "allowPrivilegeEscalation": True,
+                    "capabilities": {"drop": ["ALL"], "add": list(CAPABILITIES)},
+                },
+            }
+        ],
+    }
+    if profile.node_selector:
+        spec["nodeSelector"] = dict(profile.node_selector)
+    if profile.tolerations:
+        spec["tolerations"] = [dict(toleration) for toleration in profile.tolerations]
+    if profile.runtime_class:
+        spec["runtimeClassName"] = profile.runtime_class
+    if profile.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in profile.image_pull_secrets]
+    touched = sorted(PROTECTED & profile.pod_overrides.keys())
+    if touched:
+        raise ValueError(
+            f"sandbox profile '{profile.name}': pod_overrides may not set {', '.join(touched)}; security, ownership "
+            "and lifetime of a sandbox are fixed. Remove them from the profile."
+        )
+    spec = _merged(spec, profile.pod_overrides)
+    metadata: dict[str, Any] = {
+        "name": box.name,
+        "labels": {**profile.labels, **labels(box)},
+        "annotations": {**profile.annotations, "harbor/session": box.session},
+    }
+    if box.owner:
+        owner = box.owner
+        # blockOwnerDeletion needs a right on the owner's finalizers, which a trial worker does not have
+        metadata["ownerReferences"] = [
+            {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+        ]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def labels(box: Sandbox) -> dict[str, str]:
+    """The labels that are ours: clean-up, the reaper and the network policies go by them."""
+    return {
+        LABEL_PART_OF: PART_OF,
+        LABEL_COMPONENT: COMPONENT,
+        LABEL_RUN: box.run_id,
+        LABEL_TASK: str(box.task_index),
+        LABEL_ROLE: box.role,
+        LABEL_NETWORK: box.network,
+    }
+
+
+def resources(limits: Limits, profile: SandboxProfile) -> dict[str, dict[str, str]]:
+    """Limits as asked; requests equal to them, unless the profile asks the scheduler for something else.
+
+    Where nothing is asked nothing is set: a namespace's LimitRange may then decide.
+    """
+    at_most: dict[str, str] = {}
+    if limits.cpus is not None:
+        at_most["cpu"] = f"{round(limits.cpus * 1000)}m"
+    if limits.memory_mb is not None:
+        at_most["memory"] = f"{limits.memory_mb}Mi"
+    if limits.storage_mb is not None:
+        at_most["ephemeral-storage"] = f"{limits.storage_mb}Mi"
+    asked = dict(at_most)
+    if profile.requests.cpu is not None:
+        asked["cpu"] = profile.requests.cpu
+    if profile.requests.memory is not None:
+        asked["memory"] = profile.requests.memory
+    if limits.gpus:
+        at_most[profile.gpu_resource] = asked[profile.gpu_resource] = str(limits.gpus)
+    return {"limits": at_most, "requests": asked}
+
+
+def _merged(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merge, lists of ours get the extra ones after them, anything else is replaced."""
+    result = dict(base)
+    for key, value in extra.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            result[key] = _merged(old, value)
+        elif isinstance(old, list) and isinstance(value, list | tuple):
+            result[key] = [*old, *value]
+        else:
+            result[key] = value
+    return result
