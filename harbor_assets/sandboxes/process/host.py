@@ -173,10 +173,16 @@ def _explain(step: str, error: str, home: Path) -> tuple[str, str]:
             "Run as root, let an administrator allow them, or choose a sandbox that uses containers.",
         )
     if step == "overlay":
+        old = "" if privileged() else f", and for ordinary users before Linux 5.11 (this is {platform.release()})"
         return (
             f"The kernel refuses an overlay whose upper folder is {home} ({error}): so it does for a container's own "
-            "file system, for NFS and the like.",
+            f"file system, for NFS and the like{old}.",
             "Set HARBOR_ASSETS_HOME to a folder on a local disk, a tmpfs or a volume.",
+        )
+    if step == "attributes":
+        return (
+            f"The file system of {home} keeps no extended attributes ({error}), which overlays need.",
+            "Set HARBOR_ASSETS_HOME to a folder on a local disk (ext4, xfs, btrfs).",
         )
     if step == "folder":
         return f"The home {home} cannot be written ({error}).", "Set HARBOR_ASSETS_HOME to a folder of yours."

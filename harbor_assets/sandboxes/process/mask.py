@@ -225,7 +225,17 @@ def _hosts() -> str:
 
 def _make(plan: _Plan, target: Path) -> None:
     new = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    new.mkdir(parents=True)
+    try:
+        new.mkdir(parents=True)
+        _fill(plan, new)
+        new.rename(target)
+    except OSError:
+        remove_tree(str(new))
+        if not target.exists():  # else another process was first
+            raise
+
+
+def _fill(plan: _Plan, new: Path) -> None:
     root = new / "ROOT"
     for name, mode in SKELETON.items():
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -255,12 +265,6 @@ def _make(plan: _Plan, target: Path) -> None:
         (new / "var/log/apt").chmod(0o755)
     root.chmod(0o755)
     new.chmod(0o755)
-    try:
-        new.rename(target)
-    except OSError:  # another process was first
-        remove_tree(str(new))
-        if not target.exists():
-            raise
 
 
 def _parents(mask: Path, name: str) -> Path:

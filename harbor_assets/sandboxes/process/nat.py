@@ -86,6 +86,8 @@ def ensure() -> ipaddress.IPv4Network:
         if state is None:
             state = _State(str(_free_network()), _FORWARDING.read_text().strip(), _bridges())
             _save(state)  # before anything is changed: a kill in between is cleaned up
+            with contextlib.suppress(FileNotFoundError):  # a table without a state is of nobody
+                nft.commit(nft.delete_table(nft.INET, TABLE))
         network = ipaddress.IPv4Network(state.network)
         if _FORWARDING.read_text().strip() == "0":
             _FORWARDING.write_text("1")

@@ -393,7 +393,7 @@ class Sandbox:
             code = b""
         if not code:
             raise SandboxLost(f"the sandbox died under a command. {self._logged()}")
-        return int(code), False
+        return int(code.partition(b"\n")[0]), False
 
     @staticmethod
     async def _kill_command(control: socket.socket, answer: asyncio.Task[bytes]) -> None:

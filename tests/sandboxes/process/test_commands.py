@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbor_assets.sandboxes.process.inside.command import account
-from harbor_assets.sandboxes.process.sandbox import ExecResult, Sandbox, SandboxLost, SandboxStartError
+from harbor_assets.sandboxes.process.sandbox import ExecResult, Sandbox, SandboxDiskFull, SandboxLost, SandboxStartError
 
 from .conftest import run, sandbox, sh
 
@@ -188,18 +188,38 @@ def test_what_is_left_running_lives_on(home: Path) -> None:
     assert dead.endswith(b"dead\n")
 
 
-def test_kill_all_reports_to_running_commands(home: Path) -> None:
-    async def work() -> int | str:
+def test_kill_all_ends_running_commands(home: Path) -> None:
+    async def work() -> list[int]:
         async with sandbox(home) as box:
-            task = asyncio.create_task(sh(box, "sleep 100"))
-            await asyncio.sleep(0.2)
+            tasks = [asyncio.create_task(sh(box, "setsid sleep 100 & sleep 100")) for _ in range(3)]
+            await asyncio.sleep(0.3)
             await box.kill_all()
-            try:
-                return (await task).code
-            except SandboxLost:
-                return "lost"
+            codes = [(await task).code for task in tasks]
+            assert (await sh(box, "ls -d /proc/[0-9]* | wc -l")).stdout.strip() in (b"4", b"5")
+            return codes
 
-    assert run(work()) in (-9, "lost")
+    assert run(work()) == [-9, -9, -9]
+
+
+def test_a_task_that_kills_everything_is_not_a_lost_sandbox(home: Path) -> None:
+    """`kill -9 -1` hits the supervisors too. How the command itself ends is told all the same."""
+
+    async def work() -> list[tuple[int, bytes]]:
+        async with sandbox(home) as box:
+            other = asyncio.create_task(sh(box, "sleep 100"))
+            await asyncio.sleep(0.2)
+            done = [
+                await sh(box, "kill -9 -1; echo survived; exit 5"),
+                await other,
+                await sh(box, "(kill -9 -1) & sleep 100"),
+                await sh(box, "kill -9 -1; sleep 100 & sleep 101", timeout=0.5),
+                await sh(box, "sleep 0.2; echo fine"),
+            ]
+            left = (await sh(box, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout
+            assert b"sleep 10" not in left
+            return [(result.code, result.stdout) for result in done]
+
+    assert run(work()) == [(5, b"survived\n"), (-9, b""), (-9, b""), (124, b""), (0, b"fine\n")]
 
 
 def test_a_dead_sandbox_is_lost(home: Path) -> None:
@@ -261,11 +281,58 @@ def test_a_cancelled_start_leaves_nothing(home: Path) -> None:
 def test_deep_and_barred_folders_are_removed(home: Path) -> None:
     async def work() -> Path:
         async with sandbox(home) as box:
-            script = "$d = 'd' x 9; mkdir '/deep'; chdir '/deep'; for (1..1200) { mkdir $d or die; chdir $d } chmod 0, '/deep'"
+            script = "$d = 'd' x 9; for (('/deep') x 1, ($d) x 1200) { mkdir $_ or die; chdir $_ } chmod 0, '/deep'"
             assert (await box.exec(["perl", "-e", script])).code == 0
             return box.folder
 
     assert not run(work()).exists()
+
+
+def test_descriptors_of_the_worker_stay_with_it(home: Path, tmp_path: Path) -> None:
+    """A lock that a keeper held as well would outlive its worker."""
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(lock, True)
+
+    async def work() -> list[str]:
+        async with sandbox(home) as box:
+            await sh(box, "sleep 100 >/dev/null 2>&1 &")
+            texts = (box.folder / "processes").read_text().splitlines()
+            pids = {int(line.split()[0]) for line in texts}
+            for path in Path("/proc").glob("[0-9]*/status"):
+                parent = path.read_text().partition("PPid:")[2].split()[0]
+                pids |= {int(path.parent.name)} if int(parent) in pids else set()
+            assert len(pids) >= 3
+            links = [fd for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()]
+            return [str(fd.readlink()) for fd in links if fd.is_symlink()]
+
+    found = run(work())
+    os.close(lock)
+    assert str(tmp_path / "lock") not in found
+
+
+@pytest.mark.req_root
+def test_a_full_disk_of_the_machine_has_a_name(home: Path) -> None:
+    from harbor_assets.sandboxes.process import mask
+    from harbor_assets.sandboxes.process.inside import calls
+
+    from .own_machine import in_own_machine
+
+    def work() -> None:
+        small = home / "small"
+        small.mkdir()
+        calls.mount("tmpfs", str(small), "tmpfs", 0, "size=64k,nr_inodes=30")
+        mask._known.clear()
+
+        async def start() -> None:
+            with pytest.raises(SandboxDiskFull, match="Free space"):
+                await Sandbox(small / "sandboxes" / "x", [], home=small).start()
+
+        run(start())
+        assert sorted(path.name for path in small.rglob("*") if path.is_dir()) == ["masks", "sandboxes"]
+        calls.detach(str(small))
+
+    in_own_machine(work)
+    (home / "small").rmdir()
 
 
 def test_keep_upper_leaves_what_was_written(home: Path) -> None:

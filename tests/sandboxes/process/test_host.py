@@ -84,6 +84,7 @@ def test_a_container_whose_root_is_an_overlay(home: Path) -> None:
     [
         ("user namespace", "user namespaces"),
         ("overlay", "overlay"),
+        ("attributes", "extended attributes"),
         ("folder", "cannot be written"),
         ("proc", "proc"),
         ("", "namespaces"),

@@ -5,6 +5,7 @@ import errno
 import os
 import select
 import stat
+import struct
 import time
 
 from harbor_assets.sandboxes.process.inside import calls
@@ -14,16 +15,17 @@ CANNOT_RUN, NOT_FOUND = 126, 127  # as shells do
 LONG = 100_000  # bytes; the kernel takes 128 KiB for one argument (MAX_ARG_STRLEN)
 
 
-def supervise(request: dict, control: int, streams: list[int], cgroups: list[int]) -> None:
+def supervise(request: dict, control: int, streams: list[int], cgroups: list[int], announce: int) -> None:
     """Run a command and tell its exit code on `control`; a byte or the end of file there kills all of its descendants.
 
     What the command leaves in the background lives on below this process, which is its reaper until the sandbox ends.
+    The command writes its pid to `announce`: a task may kill this process too.
     """
     calls.adopt_orphans()
     os.setsid()
     pid = os.fork()
     if pid == 0:
-        _run(request, streams, cgroups)
+        _run(request, streams, cgroups, announce)
     for fd in {0, 1, 2, *streams}:
         os.close(fd)
     child = os.pidfd_open(pid)
@@ -32,10 +34,10 @@ def supervise(request: dict, control: int, streams: list[int], cgroups: list[int
     poll.register(control, select.POLLIN)
     ready = {fd for fd, _ in poll.poll()}
     if child not in ready:
-        kill_descendants()
-        _tell(control, -signal.SIGKILL)
+        kill_below(os.getpid())
+        tell(control, -signal.SIGKILL)
         return
-    _tell(control, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    tell(control, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     try:
         while True:
             os.waitpid(-1, 0)
@@ -43,14 +45,14 @@ def supervise(request: dict, control: int, streams: list[int], cgroups: list[int
         pass
 
 
-def kill_descendants() -> None:
-    """Kill all processes below this one, daemons that left their session included. Returns when none is left.
+def kill_below(top: int) -> None:
+    """Kill all processes below `top`, daemons that left their session included. Returns when none is left.
 
     Stopping them first makes it end under a fork bomb too: a stopped process does not fork.
     """
     stopped: set[int] = set()
     while True:
-        below = _descendants(os.getpid())
+        below = _descendants(top)
         running = below - stopped
         for pid in running:
             _send(pid, signal.SIGSTOP)
@@ -59,10 +61,13 @@ def kill_descendants() -> None:
             continue
         for pid in below:
             _send(pid, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
+        if top == os.getpid():
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+        elif not below:
             return
         time.sleep(0.001)
 
@@ -89,9 +94,10 @@ def account(user: str | int, passwd: str, group: str) -> tuple[int, int, list[in
     return uid, gid, sorted({gid, *extra}), home, login
 
 
-def _run(request: dict, streams: list[int], cgroups: list[int]) -> None:
+def _run(request: dict, streams: list[int], cgroups: list[int], announce: int) -> None:
     code = CANNOT_RUN
     try:
+        os.write(announce, struct.pack("i", os.getpid()))
         os.setsid()
         for number, fd in enumerate(streams):
             os.dup2(fd, number)
@@ -182,9 +188,10 @@ def _send(pid: int, number: int) -> None:
         pass
 
 
-def _tell(control: int, code: int) -> None:
+def tell(control: int, code: int) -> None:
+    """Tell the worker how a command ended. It believes the first line."""
     try:
-        os.write(control, b"%d" % code)
+        os.write(control, b"%d\n" % code)
     except OSError:
         pass  # nobody listens any more
 

@@ -14,10 +14,11 @@ import struct
 import time
 
 from harbor_assets.sandboxes.process.inside import calls, seccomp, view
-from harbor_assets.sandboxes.process.inside.command import supervise
+from harbor_assets.sandboxes.process.inside.command import CANNOT_RUN, kill_below, supervise, tell
 
 MESSAGE_MAX = 1 << 16  # bytes of one control message; bodies of commands come over a socket of their own
 MAX_FDS = 8
+TOLD = 0  # a supervisor that exits has told how its command ended
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 
@@ -29,7 +30,11 @@ class Init:
         self.privileged: bool = config["privileged"]
         self.own_network = -1
         self.host_network = -1  # root only, while a public phase has to use the machine's own
-        self.supervisors: set[int] = set()
+        self.poll = select.poll()
+        # supervisor -> (a copy of its control socket, a pipe with its command's pid)
+        self.supervised: dict[int, tuple[int, int]] = {}
+        # Commands whose supervisor was killed, by `kill -9 -1` say: init is their parent then. pid -> control socket
+        self.adopted: dict[int, int] = {}
 
     def run(self) -> None:
         """Set up and serve. Ends by `os._exit`. Raises OSError if the sandbox cannot be made."""
@@ -39,16 +44,17 @@ class Init:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         wake, wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-        poll = select.poll()
         for fd in (self.control.fileno(), self.worker, wake):
-            poll.register(fd, select.POLLIN)
+            self.poll.register(fd, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll()}
+            ready = {fd for fd, _ in self.poll.poll()}
             if self.worker in ready:
                 os._exit(1)
             if wake in ready:
                 os.read(wake, 4096)
                 self._reap()
+            for pid in [pid for pid, fd in self.adopted.items() if fd in ready]:
+                self._end_adopted(pid)
             if self.control.fileno() in ready:
                 self._serve()
 
@@ -113,7 +119,7 @@ class Init:
             case ("exec", size):
                 self._start(size, fds)
             case ("kill",):
-                _kill_everything()
+                self._kill_everything()
                 self._answer(None)
             case ("host-network", on):
                 if on:
@@ -131,14 +137,18 @@ class Init:
         _send(self.control, ("done", value), [])
 
     def _start(self, size: int, fds: list[int]) -> None:
+        pids, announce = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         pid = os.fork()
         if pid:
-            self.supervisors.add(pid)
+            os.close(announce)
+            self.supervised[pid] = os.dup(fds[0]), pids
             return
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.control.close()
+            for fd in (*(fd for pair in self.supervised.values() for fd in pair), *self.adopted.values()):
+                os.close(fd)
             body = b""
             while len(body) < size and (part := os.read(fds[0], size - len(body))):  # a kill may follow at once
                 body += part
@@ -146,9 +156,12 @@ class Init:
             self._join_network(request["host_network"])
             # The worker's /dev/null must not get in either: fchmod on it changes the machine's. So it sends none.
             streams = fds[1:] if len(fds) == 4 else [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), *fds[1:]]
-            supervise({**request, "privileged": self.privileged}, fds[0], streams, self.cgroups)
+            supervise({**request, "privileged": self.privileged}, fds[0], streams, self.cgroups, announce)
+        except BaseException as e:
+            os.write(fds[-1], f"sandbox: {e}\n".encode(errors="replace"))
+            tell(fds[0], CANNOT_RUN)
         finally:
-            os._exit(1)
+            os._exit(TOLD)
 
     def _join_network(self, host: bool) -> None:
         if self.privileged and host:
@@ -165,7 +178,7 @@ class Init:
         while True:
             found = False
             for name in os.listdir("/proc"):
-                if not name.isdigit() or int(name) == 1 or int(name) in self.supervisors:
+                if not name.isdigit() or int(name) == 1 or int(name) in self.supervised:
                     continue
                 try:
                     if os.stat(f"/proc/{name}/ns/net").st_ino != own:
@@ -178,12 +191,60 @@ class Init:
                 return
             time.sleep(0.001)
 
-    def _reap(self) -> None:
+    def _reap(self, flags: int = os.WNOHANG) -> None:
+        ended: dict[int, int] = {}
         try:
-            while pid := os.waitpid(-1, os.WNOHANG)[0]:
-                self.supervisors.discard(pid)
+            while (found := os.waitpid(-1, flags))[0]:
+                ended[found[0]] = found[1]
         except ChildProcessError:
             pass
+        for pid, status in ended.items():
+            if pid in self.supervised:
+                self._after_supervisor(*self.supervised.pop(pid), status, ended)
+        for pid, status in ended.items():
+            if pid in self.adopted:
+                self._tell_last(self.adopted.pop(pid), os.waitstatus_to_exitcode(status))
+
+    def _after_supervisor(self, control: int, pids: int, status: int, ended: dict[int, int]) -> None:
+        """A supervisor that was killed cannot tell how its command ends: this process does."""
+        try:
+            pid = struct.unpack("i", os.read(pids, 4))[0]
+        except (OSError, struct.error):
+            pid = 0
+        os.close(pids)
+        if os.WIFEXITED(status):
+            os.close(control)
+        elif pid in ended:
+            self._tell_last(control, os.waitstatus_to_exitcode(ended[pid]))
+        elif pid and os.path.exists(f"/proc/{pid}"):
+            self.adopted[pid] = control
+            self.poll.register(control, select.POLLIN)
+        else:
+            self._tell_last(control, -signal.SIGKILL)
+
+    def _end_adopted(self, pid: int) -> None:
+        """The worker wants the command to end: as far as it can still be told what belongs to it."""
+        self.poll.unregister(self.adopted[pid])
+        kill_below(pid)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def _tell_last(self, control: int, code: int) -> None:
+        tell(control, code)
+        try:
+            self.poll.unregister(control)
+        except KeyError:
+            pass
+        os.close(control)
+
+    def _kill_everything(self) -> None:
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._reap(0)
 
 
 def receive(control: _socket.socket) -> tuple[tuple, list[int]]:
@@ -201,18 +262,6 @@ def receive(control: _socket.socket) -> tuple[tuple, list[int]]:
 def _send(control: _socket.socket, message: tuple, fds: list[int]) -> None:
     extra = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
     control.sendmsg([marshal.dumps(message)], extra)
-
-
-def _kill_everything() -> None:
-    try:
-        os.kill(-1, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    try:
-        while True:
-            os.waitpid(-1, 0)
-    except ChildProcessError:
-        pass
 
 
 def _bring_up_lo() -> None:

@@ -13,6 +13,8 @@ def main(folder: str, privileged: bool) -> None:
     try:
         for name in ("upper", "work", "root"):
             os.makedirs(f"{folder}/{name}")
+        step = "attributes"
+        os.setxattr(f"{folder}/root", "trusted.overlay.opaque" if privileged else "user.overlay.opaque", b"y")
         if not privileged:
             step = "user namespace"
             enter_user_namespace()
