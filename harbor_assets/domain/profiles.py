@@ -65,9 +65,9 @@ class SandboxProfile(Frozen):
     @field_validator("hosts", "install_hosts")
     @classmethod
     def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        if hosts == PUBLIC:  # as written: a mistyped `*.` must not open everything
+            return hosts
         found = tuple(host.strip().lower().rstrip(".") for host in hosts)
-        if found == PUBLIC:
-            return found
         bad = [host for host in found if not _HOST.fullmatch(host) or _ADDRESS.fullmatch(host)]
         if bad:
             raise ValueError(
