@@ -1,0 +1,187 @@
+"""What a deployment refuses at submit, in the words of the guide to runs; and images over REST."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harbor_assets.domain.images import TaskImages
+from harbor_assets.domain.plans import ImageConfig, ImageProblem, SandboxChoice
+from harbor_assets.domain.tasks import Task, TasksetInput
+from harbor_assets.engine.evaluations import Deployment, Evaluations
+from harbor_assets.interfaces.cli.building import exit_code
+from harbor_assets.sandboxes.profiles import FolderProfiles
+from tests.api.test_api import RUNS, Api
+from tests.interfaces.backends import Logs, World, task_input
+
+REF = "r/x@sha256:" + "a" * 64
+PROFILES = """
+default: standard
+profiles:
+  - {name: standard, hosts: ["*"], max_cpus: 4, max_memory_mb: 8192, max_lifetime_seconds: 7200}
+  - {name: small, max_cpus: 1}
+"""
+
+
+class Sandboxes:
+    def choose(self, requested: str) -> SandboxChoice:
+        return SandboxChoice(kind="kubernetes", why="the deployment's")
+
+
+class Images:
+    def __init__(self) -> None:
+        self.of: dict[str, TaskImages] = {}
+
+    def resolve(self, tasks: Sequence[Task]) -> Sequence[TaskImages]:
+        ready = TaskImages({"agent": REF}, {"agent": ImageConfig(user="app")}, None, ())
+        return [self.of.get(task.name, ready) for task in tasks]
+
+
+@pytest.fixture
+def images() -> Images:
+    return Images()
+
+
+@pytest.fixture
+def api(w: World, images: Images, tmp_path: Path) -> Api:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "profiles.yaml").write_text(PROFILES)
+    evaluations = Evaluations(
+        tasks=w.catalog,
+        runs=w.catalog,
+        artifacts=w.artifacts,
+        executions=w.executions,
+        sandboxes=Sandboxes(),
+        logs=Logs(),
+        deployment=Deployment(owner="me", n_concurrent=4, timeout_seconds=60, harbor_version="0.26.0", version="0"),
+        profiles=FolderProfiles(tmp_path / "profiles"),
+        images=images,
+    )
+    w.backend = replace(w.backend, evaluations=evaluations)
+    return Api(w)
+
+
+def publish(w: World, **configs: dict[str, Any]) -> str:
+    for name, config in configs.items():
+        w.catalog.put_task("default", name, task_input(f"org/{name}", **config))
+    return w.catalog.put_taskset("default", "suite", TasksetInput(tasks=list(configs)))[0].ref
+
+
+def submit(api: Api, ref: str, **execution: Any) -> Any:
+    return api("POST", RUNS, json={"spec": {"tasks": {"taskset": ref}}, "execution": execution})
+
+
+def test_the_plan_holds_images_and_a_copy_of_the_profile(api: Api, w: World):
+    run_id = submit(api, publish(w, a={})).json()["run"]["id"]
+    plan = w.catalog.get_run(run_id).plan
+    assert plan.profile
+    assert (plan.profile.name, plan.profile.max_cpus) == ("standard", 4)
+    assert plan.tasks[0].images == {"agent": REF}
+    assert plan.tasks[0].image_config["agent"].user == "app"
+
+
+def test_image_and_profile_decide_whether_trials_compare(api: Api, w: World, images: Images):
+    ref = publish(w, a={})
+
+    def key(**execution: Any) -> str:
+        return w.catalog.get_run(submit(api, ref, **execution).json()["run"]["id"]).plan.tasks[0].trial_key
+
+    keys = [key(), key(), key(sandbox={"profile": "small"})]
+    images.of["a"] = TaskImages({"agent": REF[:-1] + "b"}, {}, None, ())
+    keys.append(key())
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+
+
+def test_an_unknown_profile_is_422_with_the_valid_names(api: Api, w: World):
+    answer = submit(api, publish(w, a={}), sandbox={"profile": "huge"})
+    assert answer.status_code == 422
+    assert "sandbox profile 'huge': is not known; valid names: small, standard (the default)" in answer.json()["detail"]
+
+
+def test_flags_and_every_task_above_a_ceiling_are_422_at_once(api: Api, w: World):
+    ref = publish(
+        w,
+        fine={"environment": {"memory_mb": 8192}},
+        big={"environment": {"memory_mb": 16384}},
+        long={"agent": {"timeout_sec": 9000}},
+        wide={"environment": {"cpus": 64}},
+    )
+    answer = submit(api, ref, sandbox={"cpus": 8, "storage_mb": 131073})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].split("\n")[1:] == [
+        "  execution.sandbox.cpus: 8 is above max_cpus = 4 of sandbox profile 'standard'; ask for less, or choose "
+        "another profile",
+        "  execution.sandbox.storage_mb: 131073 is above max_disk_mb = 131072 of sandbox profile 'standard'; ask for "
+        "less, or choose another profile",
+        "  tasks without images: big: resources_exceed_policy: [environment] memory_mb = 16384 is above max_memory_mb "
+        "= 8192 of sandbox profile 'standard'",
+        "  tasks without images: long: timeout_exceeds_policy: agent and verifier together may take 9600 s, above "
+        "max_lifetime_seconds = 7200 of sandbox profile 'standard'; lower timeout_sec in task.toml, or choose another "
+        "profile",
+    ]
+    assert not w.executions.started
+
+
+def test_flags_lower_the_agents_sandbox_and_not_the_verifiers(api: Api, w: World):
+    ref = publish(w, a={"environment": {"cpus": 8}, "verifier": {"environment": {"cpus": 8}}})
+    answer = submit(api, ref, sandbox={"cpus": 2})
+    assert answer.status_code == 422
+    (line,) = answer.json()["detail"].split("\n")[1:]
+    assert line.startswith("  tasks without images: a: resources_exceed_policy: [verifier.environment] cpus = 8")
+
+
+def test_only_the_tasks_of_the_run_are_held_to_it(api: Api, w: World):
+    ref = publish(w, big={"environment": {"cpus": 8}}, fine={})
+    body = {"spec": {"tasks": {"taskset": ref, "select": ["fine"]}}}
+    assert api("POST", RUNS, json=body).status_code == 201
+
+
+def test_tasks_whose_image_was_never_built_are_named(api: Api, w: World, images: Images):
+    ref = publish(w, a={}, b={}, c={})
+    images.of["b"] = images.of["c"] = TaskImages({}, {}, None, ("agent",))
+    answer = submit(api, ref)
+    assert answer.status_code == 422
+    lines = answer.json()["detail"].split("\n")[1:]
+    assert [line.split(";")[0] for line in lines] == [
+        f"  tasks without images: {name}: image_not_built: its image was never built" for name in "bc"
+    ]
+    assert f"tasksets build-images '{ref}' --wait" in lines[0]
+
+
+def test_an_image_that_failed_is_planned_as_it_is(api: Api, w: World, images: Images):
+    problem = ImageProblem(reason="image_build", message="exit code: 1")
+    images.of["b"] = TaskImages({}, {}, problem, ())
+    answer = submit(api, publish(w, a={}, b={}))
+    assert answer.status_code == 201
+    plan = w.catalog.get_run(answer.json()["run"]["id"]).plan
+    assert [task.image_problem for task in plan.tasks] == [None, problem]
+
+
+def test_a_laptop_refuses_a_profile_by_name(w: World):
+    answer = submit(Api(w), publish(w, a={}), sandbox={"profile": "standard"})
+    assert answer.status_code == 422
+    assert "sandbox profile 'standard': is not known here" in answer.json()["detail"]
+
+
+def test_a_laptop_needs_no_images(w: World):
+    publish(w, a={})
+    for answer in (
+        Api(w)("POST", "/tasksets/suite/images", json={}),
+        Api(w)("GET", "/tasksets/suite/images"),
+    ):
+        assert answer.status_code in (200, 202)
+        assert answer.json()["needed"] is False
+    assert Api(w)("POST", "/tasksets/none/images", json={}).status_code == 404
+    assert Api(w)("GET", f"/images/{'a' * 64}/log").status_code == 404
+
+
+@pytest.mark.parametrize(("states", "code"), [("", 0), ("r", 0), ("rr", 0), ("rf", 3), ("ff", 4), ("rm", 3), ("m", 4)])
+def test_the_exit_code_tells_all_some_or_none(states: str, code: int):
+    from harbor_assets.domain.images import ImageStatus, ImageView
+
+    names = {"r": "ready", "f": "failed", "m": "missing"}
+    views = [ImageView.model_validate({"task": "t", "state": names[state]}) for state in states]
+    assert exit_code(ImageStatus(taskset_ref="x", images=tuple(views))) == code
