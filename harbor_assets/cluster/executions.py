@@ -28,6 +28,7 @@ JOB = "evaluate"
 EXECUTION_TAG = "harbor/execution"
 PARTITIONS = "run_task"  # as in partitions.py, which this layer cannot import; a test keeps them equal
 RUN_PARTITIONS = "run"
+DEFINITIONS = "harbor_assets.definitions"
 LOCK = "executions"
 
 
@@ -40,7 +41,7 @@ class ClusterExecutions:
     """Implements the engine's `Executions` with Dagster runs, of which a run never has two unfinished ones.
 
     `has_work` is the engine's; `image` what run workers and task Jobs run; `max_concurrent` the deployment's cap of a
-    run's task Jobs at once; `definitions` the module they load. The Dagster instance is that of DAGSTER_HOME, where
+    run's task Jobs at once. The Dagster instance is that of DAGSTER_HOME, where
     `workspace.yaml` names the code location.
     """
 
@@ -52,10 +53,9 @@ class ClusterExecutions:
         has_work: Callable[[str], bool],
         image: str,
         max_concurrent: int,
-        definitions: str = "harbor_assets.definitions",
     ) -> None:
         self._runs, self._client, self._has_work = runs, client, has_work
-        self._image, self._cap, self._definitions = image, max_concurrent, definitions
+        self._image, self._cap = image, max_concurrent
 
     @cached_property
     def instance(self) -> "dg.DagsterInstance":
@@ -198,7 +198,7 @@ class ClusterExecutions:
         remote = RemoteJobOrigin(RemoteRepositoryOrigin(locations[0], "__repository__"), JOB)
         repository = RepositoryPythonOrigin(
             sys.executable,
-            ModuleCodePointer(self._definitions, "defs", None),
+            ModuleCodePointer(DEFINITIONS, "defs", None),
             container_image=self._image,
             entry_point=DEFAULT_DAGSTER_ENTRY_POINT,
         )

@@ -1,0 +1,27 @@
+"""Takes the place of `harbor_assets.trials.harbor` in the test image: a trial that sleeps as its plan's agent says.
+
+`agent.kwargs`: `seconds` of every trial, or by index as `seconds_<i>`; `memory_<i>`: megabytes to eat first.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from harbor_assets.domain.endings import Ending
+from harbor_assets.domain.outcomes import Reason
+
+
+class HarborTrialRunner:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    async def run(self, plan: Any, task: Any, k: int, *, source: Path, folder: Path) -> Ending:
+        folder.mkdir(parents=True)
+        (folder / "trial.log").write_text(f"{task.name} {k} in {os.environ.get('HARBOR_JOB_NAME')}\n")
+        assert (source / "task.toml").is_file()
+        script = plan.agent.kwargs
+        if megabytes := script.get(f"memory_{task.index}"):
+            hog = bytearray(int(megabytes) * 1024 * 1024)
+            hog[::4096] = b"x" * len(hog[::4096])
+        await asyncio.sleep(float(script.get(f"seconds_{task.index}", script.get("seconds", 1))))
+        return Ending(Reason.GRADED, reward=1.0)
