@@ -193,6 +193,9 @@ class Execution:
         return await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
 
     async def _attempt(self, task: PlannedTask, k: int, folder: Path) -> Ending:
+        if problem := task.image_problem:  # known since the run was accepted: no sandbox could begin
+            kind = "ImagePullError" if problem.reason == "image_pull" else "ImageBuildError"
+            return Ending(Reason(problem.reason), cut(problem.message), error=trial_error(kind, problem.message))
         try:
             source = await asyncio.to_thread(self._folders.get, task)
         except StorageFull:

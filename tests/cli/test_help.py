@@ -22,6 +22,7 @@ COMMANDS = [
     ("config",),
     ("ui",),
     ("tasksets",),
+    ("tasksets", "build-images"),
     ("tasksets", "create"),
     ("runs",),
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),
@@ -74,6 +75,7 @@ def test_version_names_what_decides_results(bare: Any):
     [
         (("runs", "sumbit"), "Did you mean 'submit'?"),
         (("runs", "status"), "RUN_ID"),
+        (("tasksets", "build-images"), "--concurrency"),
         (("tasksets", "create"), "--harbor-dir"),
         (("runs", "submit", "--n-concurrent", "0"), "--n-concurrent"),
         (("runs", "submit", "--cpus", "many"), "--cpus"),
