@@ -75,7 +75,7 @@ def test_version_names_what_decides_results(bare: Any):
     [
         (("runs", "sumbit"), "Did you mean 'submit'?"),
         (("runs", "status"), "RUN_ID"),
-        (("tasksets", "build-images"), "--concurrency"),
+        (("tasksets", "build-images"), "REF"),
         (("tasksets", "create"), "--harbor-dir"),
         (("runs", "submit", "--n-concurrent", "0"), "--n-concurrent"),
         (("runs", "submit", "--cpus", "many"), "--cpus"),
