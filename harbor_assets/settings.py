@@ -70,6 +70,8 @@ class Settings:
     insecure_registries: str = ""
     registry_mirrors: str = ""
     docker_config: str = ""
+    context: str = ""
+    allow_remote: bool = False
     from_environment: frozenset[str] = frozenset()  # names of the variables that were set
     unknown: tuple[str, ...] = ()  # variables with our prefix that no setting reads: misspelled, most likely
 
@@ -442,6 +444,13 @@ _VARIABLES = (
         lambda _: "",
     ),
     _Variable("docker_config", "docker config.json with registries' credentials", _optional_file, lambda _: ""),
+    _Variable("context", "saved service that commands talk to, by name; local: this home", str, lambda _: ""),
+    _Variable(
+        "allow_remote",
+        "1: `serve` may listen on addresses that others reach, though it has no authentication",
+        _switch,
+        lambda _: False,
+    ),
 )
 assert {variable.field for variable in _VARIABLES} | {"from_environment", "unknown"} == {
     f.name for f in fields(Settings)

@@ -40,18 +40,7 @@ class BundleMaker:
         Raises `Broken` if rows and plan do not fit, `StorageFull`.
         """
         key = bundle_key(run.id)
-        evidence = self._evidence(run, rows, key)
-        content = merge(
-            run.plan,
-            rows,
-            evidence=evidence,
-            instructions=self._instructions(run),
-            phase=phase,
-            started_at=run.started_at,
-            finished_at=ended_at,
-            output_dir=self._artifacts.url(key),
-            trajectories=_Trajectories(self._artifacts, key, rows, evidence),
-        )
+        content = gather(run, rows, tasks=self._tasks, artifacts=self._artifacts, phase=phase, ended_at=ended_at)
         folder = self._scratch / run.id / "bundle"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -73,27 +62,58 @@ class BundleMaker:
             _pour(pieces, folder / name)
             yield name
 
-    def _evidence(self, run: Run, rows: Sequence[TrialOutcome], key: str) -> Mapping[str, Files]:
-        """trial id -> (path in its folder, bytes); one listing of the store for the whole run."""
-        owner = {row.evidence: row.trial_id for row in rows if row.evidence}
-        found: dict[str, list[tuple[str, int]]] = {row.trial_id: [] for row in rows}
-        depth = evidence_path(run.id, run.plan.tasks[0], 1).count("/") + 1
-        for path, size in self._artifacts.list(f"{key}/{EVIDENCE}"):
-            parts = f"{EVIDENCE}/{path}".split("/")
-            trial = owner.get("/".join(parts[:depth]))
-            if trial is not None:
-                found[trial].append(("/".join(parts[depth:]), size))
-        return found
 
-    def _instructions(self, run: Run) -> dict[int, str]:
-        """task index -> instruction; a task deleted since is left out, the archive in the store still has it."""
-        found: dict[int, str] = {}
-        for planned in run.plan.tasks:
-            ref = Ref.parse(planned.ref, workspace=run.plan.workspace)
-            with suppress(NotFound):
-                task = self._tasks.get_task(ref.workspace, ref.name, ref.fragment)
-                found[planned.index] = task.spec.instruction or ""
-        return found
+def gather(
+    run: Run,
+    rows: Sequence[TrialOutcome],
+    *,
+    tasks: TaskCatalog,
+    artifacts: Artifacts,
+    phase: RunPhase,
+    ended_at: datetime,
+    with_report: bool = True,
+) -> BundleContent:
+    """A run's rows with what the stores hold of them. Raises `Broken` if rows and plan do not fit."""
+    key = bundle_key(run.id)
+    evidence = _evidence(artifacts, run, rows, key)
+    return merge(
+        run.plan,
+        rows,
+        evidence=evidence,
+        instructions=_instructions(tasks, run),
+        phase=phase,
+        started_at=run.started_at,
+        finished_at=ended_at,
+        output_dir=artifacts.url(key),
+        trajectories=_Trajectories(artifacts, key, rows, evidence),
+        with_report=with_report,
+    )
+
+
+def _evidence(artifacts: Artifacts, run: Run, rows: Sequence[TrialOutcome], key: str) -> Mapping[str, Files]:
+    """trial id -> (path in its folder, bytes); one listing of the store for the whole plan."""
+    owner = {row.evidence: row.trial_id for row in rows if row.evidence}
+    found: dict[str, list[tuple[str, int]]] = {row.trial_id: [] for row in rows}
+    first = evidence_path(run.id, run.plan.tasks[0], 1)
+    depth = first.count("/") + 1
+    below = first.rpartition("/")[0] if len(run.plan.tasks) == 1 else EVIDENCE
+    for path, size in artifacts.list(f"{key}/{below}"):
+        parts = f"{below}/{path}".split("/")
+        trial = owner.get("/".join(parts[:depth]))
+        if trial is not None:
+            found[trial].append(("/".join(parts[depth:]), size))
+    return found
+
+
+def _instructions(tasks: TaskCatalog, run: Run) -> dict[int, str]:
+    """task index -> instruction; a task deleted since is left out, the archive in the store still has it."""
+    found: dict[int, str] = {}
+    for planned in run.plan.tasks:
+        ref = Ref.parse(planned.ref, workspace=run.plan.workspace)
+        with suppress(NotFound):
+            task = tasks.get_task(ref.workspace, ref.name, ref.fragment)
+            found[planned.index] = task.spec.instruction or ""
+    return found
 
 
 class _Trajectories(Mapping[str, bytes]):

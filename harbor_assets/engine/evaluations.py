@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from harbor_assets.domain import plans
 from harbor_assets.domain.errors import NotFound, NotReady, Problem, Refused
@@ -33,6 +33,10 @@ from harbor_assets.engine.ports import (
     TaskCatalog,
 )
 
+if TYPE_CHECKING:
+    from harbor_assets.engine.task_bundles import TaskBundle
+
+INDEXES_SHOWN = 20
 ALREADY_RUNNING_MAX = 20  # a note, not a list: more would bury the lines that matter
 
 
@@ -262,10 +266,15 @@ class Evaluations:
         Raises `NotFound` for an index the run does not have.
         """
         run = self._run(workspace, run_id)
-        if task is not None and task not in {t.index for t in run.plan.tasks}:
-            known = ", ".join(str(t.index) for t in run.plan.tasks[:20])
-            raise NotFound(f"Run {run_id} has no task {task}; its indexes are {known}")
+        if task is not None:
+            self._check_index(run, task)
         return self._logs.read(run, task, offset)
+
+    def _check_index(self, run: Run, index: int) -> None:
+        if index not in {task.index for task in run.plan.tasks}:
+            known = ", ".join(str(task.index) for task in run.plan.tasks[:INDEXES_SHOWN])
+            more = f", … ({len(run.plan.tasks)} tasks)" if len(run.plan.tasks) > INDEXES_SHOWN else ""
+            raise NotFound(f"Run {run.id} has no task {index}; its indexes are {known}{more}")
 
     # --- results --------------------------------------------------------------------------------------------------
 
@@ -279,6 +288,28 @@ class Evaluations:
         """One file of the bundle as a stream. Raises `NotReady`, `NotFound`."""
         run = self._ended(workspace, run_id)
         return self._artifacts.open(f"{bundle_key(run.id)}/{path}")
+
+    def task_bundle_files(self, workspace: str, run_id: str, index: int) -> Iterator[BundleFile]:
+        """Every file of one task's own bundle, which is there as soon as the task's trials have ended.
+
+        Raises `NotReady` before that, `NotFound` for an index the run does not have.
+        """
+        bundle = self._task_bundle(workspace, run_id, index)
+        return (BundleFile(path=path, size=size) for path, size in bundle.files())
+
+    def open_task_bundle_file(
+        self, workspace: str, run_id: str, index: int, path: str
+    ) -> AbstractContextManager[BinaryIO]:
+        """One file of a task's own bundle as a stream. Raises as `task_bundle_files`."""
+        return self._task_bundle(workspace, run_id, index).open(path)
+
+    def _task_bundle(self, workspace: str, run_id: str, index: int) -> "TaskBundle":
+        from harbor_assets.engine.task_bundles import TaskBundle  # it needs this module
+
+        run = self._run(workspace, run_id)
+        self._check_index(run, index)
+        rows = [row for row in self._runs.outcomes(run_id) if row.index == index]
+        return TaskBundle(run, index, rows, tasks=self._tasks, artifacts=self._artifacts)
 
     def _ended(self, workspace: str, run_id: str) -> Run:
         run = self._run(workspace, run_id)

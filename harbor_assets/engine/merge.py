@@ -58,6 +58,7 @@ class BundleContent:
     evidence: Mapping[str, Files]
     instructions: Mapping[int, str]
     trajectories: Mapping[str, bytes]
+    with_report: bool
     _made: BundleRows = field(repr=False)
 
     @cached_property
@@ -79,7 +80,8 @@ class BundleContent:
         yield bundle.OUTCOME_SUMMARY, iter([bundle.document(self.outcomes)])
         yield bundle.SUMMARY, iter([bundle.document(self.summary)])
         yield bundle.METADATA, iter([bundle.document(self._metadata())])
-        manifest = Manifest(run_id=self.plan.run_id, output_dir=self.output_dir, dashboard_path=bundle.REPORT)
+        page = bundle.REPORT if self.with_report else None
+        manifest = Manifest(run_id=self.plan.run_id, output_dir=self.output_dir, dashboard_path=page)
         yield bundle.MANIFEST, iter([bundle.document(manifest)])
 
     @property
@@ -166,13 +168,14 @@ def merge(
     finished_at: datetime | None,
     output_dir: str,
     trajectories: Mapping[str, bytes] | None = None,
+    with_report: bool = True,
 ) -> BundleContent:
     """The bundle of a run that has ended.
 
     `outcomes`: one row per planned trial, in any order. `evidence`: trial id -> (path relative to the trial's folder,
     bytes) of its files; `trajectories`: trial id -> content of `agent/trajectory.json`; `instructions`: task index ->
     what the agent was told. The three may be lazy mappings: each entry is asked for as its row is written.
-    `output_dir`: where the bundle is kept, for the record.
+    `output_dir`: where the bundle is kept, for the record. `with_report`: whether `report.html` will lie beside it.
 
     Raises `Broken` if a planned trial has no row, or two, or a row was not planned.
     """
@@ -187,6 +190,7 @@ def merge(
         evidence=evidence,
         instructions=instructions,
         trajectories=trajectories or {},
+        with_report=with_report,
         _made=BundleRows.of(plan, rows),
     )
 

@@ -1,6 +1,7 @@
 """What the API and the client in process stand on: the part of the wired services they use."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,14 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The engine's service and the stores beside it, usable from several threads."""
+    """The engine's service and the stores beside it, usable from several threads.
+
+    `scratch` is where uploads lie until they are whole; None: the system's temporary folder.
+    """
 
     evaluations: "Evaluations"
     tasks: "TaskCatalog"
     artifacts: "Artifacts"
+    scratch: Path | None = None
     images: "ImageBuilds | None" = None
 
     @classmethod
-    def of(cls, services: "Services") -> "Backend":
+    def of(cls, services: "Services", scratch: Path | None = None) -> "Backend":
         """The parts of wired services. Nothing is connected before it is used."""
-        return cls(services.evaluations, services.tasks, services.artifacts, images=services.images)
+        return cls(services.evaluations, services.tasks, services.artifacts, scratch, services.images)

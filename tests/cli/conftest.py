@@ -12,6 +12,12 @@ from harbor_assets.interfaces.cli.main import app
 from tests.interfaces.backends import World, world
 
 
+@pytest.fixture(autouse=True)
+def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or changes the contexts of whoever runs it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
 @pytest.fixture
 def w(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world that commands get in place of the wired services."""

@@ -21,9 +21,12 @@ COMMANDS = [
     ("quickstart",),
     ("config",),
     ("ui",),
+    ("serve",),
+    ("context",),
+    *(("context", verb) for verb in ("add", "use", "list", "show", "remove")),
     ("tasksets",),
-    ("tasksets", "build-images"),
     ("tasksets", "create"),
+    ("tasksets", "build-images"),
     ("runs",),
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),
 ]
@@ -47,7 +50,9 @@ def test_every_command_says_what_it_is_for_and_shows_an_example(bare: Any, comma
     words = " ".join(command)
     assert words in example[1]
     options = set(re.findall(r" (--[a-z-]+)", example[1]))
-    assert options <= {option for option in options if command in ((), ("runs",), ("tasksets",)) or option in said.out}
+    assert options <= {
+        option for option in options if command in ((), ("runs",), ("tasksets",), ("context",)) or option in said.out
+    }
 
 
 def test_help_imports_nothing_heavy():

@@ -200,7 +200,7 @@ def test_submit_as_json_is_one_document(cli: Cli, suite: Path):
     [
         (("--agent", "claude-code"), "calls a model"),
         (("--agent", "orcale"), "did you mean oracle"),
-        (("--sandbox", "vm"), "--sandbox: 'vm': Input should be 'auto' or 'process'"),
+        (("--sandbox", "vm"), "--sandbox: 'vm': Input should be 'auto', 'process' or 'kubernetes'"),
         (("--memory-mb", "0", "--cpus", "-1"), "--cpus: -1.0"),
     ],
 )

@@ -71,6 +71,7 @@ class World:
                 owner="me", n_concurrent=4, timeout_seconds=3600, harbor_version="0.26.0", version="0.1.0"
             ),
         )
+        self.images = None
         self.backend = Backend(evaluations=self.evaluations, tasks=self.catalog, artifacts=self.artifacts)
 
     def publish(self, *names: str, taskset: str = "suite") -> str:

@@ -1,4 +1,4 @@
-"""The REST API as one FastAPI application. The SDK calls it in process; a server would serve the same object."""
+"""The REST API as one FastAPI application. The SDK calls it in process; `serve` serves the same object."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.interfaces.api.limits import BodyLimit
+from harbor_assets.interfaces.api.routes.files import files_router
 from harbor_assets.interfaces.api.routes.images import images_router
 from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
 from harbor_assets.interfaces.api.routes.runs import runs_router
@@ -43,11 +44,19 @@ def create_app(backend: Backend) -> FastAPI:
     ):
         workspaces.include_router(router)
     app.include_router(workspaces)
+    app.include_router(files_router(backend.artifacts, backend.scratch))
 
+    @app.get("/healthz", tags=["service"], include_in_schema=False)
     @app.get("/apis/evals/v1/healthz", tags=["service"])
     def healthz() -> dict[str, Any]:
         """That the service answers, and which version it is."""
         return {"plugin": "evals", "status": "ok", "version": version()}
+
+    @app.get("/readyz", tags=["service"])
+    def readyz() -> dict[str, Any]:
+        """That the catalog answers too: 503 if it does not."""
+        backend.tasks.list_tasks("default", page_size=1)
+        return {"status": "ok"}
 
     return app
 

@@ -12,7 +12,7 @@ MEGABYTE = 1_000_000
 SHOWN_EVERY_SECONDS = 0.1  # a redraw for each piece of each file would cost more than the copying
 
 
-def download(session: Session, run_id: str, output: Path, out: Output) -> int:
+def download(session: Session, run_id: str, output: Path, out: Output, *, task: int | None = None) -> int:
     """Download a bundle, saying how far it has come on a terminal. Returns the exit code."""
     shown = 0.0
 
@@ -24,7 +24,7 @@ def download(session: Session, run_id: str, output: Path, out: Output) -> int:
             out.lines.flush()
 
     try:
-        folder = session.client.download(run_id, output, progress)
+        folder = session.client.download(run_id, output, progress, task=task)
     except KeyboardInterrupt:
         note("\nInterrupted: nothing of the bundle was kept. Repeat the command to start again.")
         return INTERRUPTED

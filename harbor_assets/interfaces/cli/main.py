@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from harbor_assets.interfaces.cli import config, edge, quickstart, runs, tasksets, ui
+from harbor_assets.interfaces.cli import config, context, edge, quickstart, runs, serve, tasksets, ui
 from harbor_assets.interfaces.cli.options import examples
 
 app = typer.Typer(
@@ -25,8 +25,10 @@ app = typer.Typer(
 quickstart.add_to(app)
 tasksets.add_to(app)
 runs.add_to(app)
+context.add_to(app)
 config.add_to(app)
 ui.add_to(app)
+serve.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

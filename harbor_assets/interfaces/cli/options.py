@@ -15,6 +15,15 @@ Workspace = Annotated[
         show_default=False,
     ),
 ]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url",
+        metavar="URL",
+        help="The service to talk to. [default: the context in use, else this machine]",
+        show_default=False,
+    ),
+]
 _HARBOR_DIR = typer.Option(
     "--harbor-dir", metavar="DIR", help="A suite: a folder with one folder per Harbor task.", show_default=False
 )

@@ -3,16 +3,20 @@
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from harbor_assets.domain.errors import ServiceUnavailable
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.views import RunStatus, TaskView
-from harbor_assets.interfaces.cli.output import Output, duration, one_line, score
+from harbor_assets.interfaces.cli.output import Output, duration, note, one_line, score
 from harbor_assets.interfaces.cli.session import Session, recover
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 RECOVER_SECONDS = 1.0  # a worker that dies while being watched is missed for at most this long
+OUTAGE_SECONDS = 180.0  # a service is moved to another node, or its apiserver restarted, within a minute or two
+OUTAGE_PAUSE_SECONDS = 1.0
+REMOTE_POLL_SECONDS = 1.0  # over a network a look costs the service more than a person gains
 BUSY_SHARE = (
     4  # look again only after this many times the last look's own cost: a run of 10,000 tasks is dear to ask for
 )
@@ -26,15 +30,36 @@ def follow(session: Session, run_id: str, out: Output) -> RunStatus:
     with view:
         while True:
             begin = time.monotonic()
-            status = session.client.run_status(run_id)
+            status = patient(session, run_id)
             view.show(status)
             if status.run.phase.terminal:
                 return status
             cost = time.monotonic() - begin
-            time.sleep(max(session.settings.watch_poll_seconds, BUSY_SHARE * cost))
+            pause = REMOTE_POLL_SECONDS if session.remote else session.settings.watch_poll_seconds
+            time.sleep(max(pause, BUSY_SHARE * cost))
             if time.monotonic() - looked >= RECOVER_SECONDS:
                 recover(session.client)
                 looked = time.monotonic()
+
+
+def patient(session: Session, run_id: str) -> RunStatus:
+    """The run's status; a service that is away for a while is waited for, and that is said once."""
+    since: float | None = None
+    while True:
+        try:
+            status = session.client.run_status(run_id)
+        except ServiceUnavailable as error:
+            now = time.monotonic()
+            if not session.remote or (since is not None and now - since > OUTAGE_SECONDS):
+                raise
+            if since is None:
+                since = now
+                note(f"{error}\nStill trying for {duration(OUTAGE_SECONDS)}; Ctrl-C stops watching, the run goes on.")
+            time.sleep(OUTAGE_PAUSE_SECONDS)
+        else:
+            if since is not None:
+                note(f"The service answers again after {duration(time.monotonic() - since)}")
+            return status
 
 
 class View(Protocol):

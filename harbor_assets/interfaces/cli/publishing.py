@@ -9,13 +9,13 @@ from harbor_assets.sources.packing import FolderPacker
 
 def publish(session: Session, chosen: source.Chosen, out: Output, *, rehash: bool) -> Published:
     """Publish the chosen tasks and a taskset of them, a line for each as it happens."""
-    with session.known_files(rehash=rehash) as known:
+    with session.known_files(rehash=rehash) as known, session.scratch() as scratch:
         return publish_suite(
             chosen.suite,
             chosen.tasks,
             workspace=session.workspace,
             target=session.client,
-            packer=FolderPacker(session.settings.work, known),
+            packer=FolderPacker(scratch, known),
             report=lambda event: out.line(str(event)),
         )
 

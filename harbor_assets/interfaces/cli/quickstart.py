@@ -21,4 +21,4 @@ def quickstart(workspace: Workspace = None, json: Json = False) -> None:
     from harbor_assets.interfaces.cli.submit import Submission
 
     submission = Submission(choice=Choice(harbor_dir=str(hello_world())), sandbox="process", wait=True)
-    raise typer.Exit(submission.run(workspace, Output(json=json)))
+    raise typer.Exit(submission.run(workspace, out=Output(json=json), local=True))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from harbor_assets.interfaces.cli.options import (
+    BaseUrl,
     Exclude,
     HarborDir,
     Include,
@@ -59,8 +60,17 @@ def submit(
         str, typer.Option("--agent", metavar="NAME", help="A built-in Harbor agent: oracle or nop so far.")
     ] = "oracle",
     sandbox: Annotated[
-        str, typer.Option("--sandbox", metavar="KIND", help="Where trials run: auto or process so far.")
+        str, typer.Option("--sandbox", metavar="KIND", help="Where trials run: auto, process or kubernetes.")
     ] = "auto",
+    sandbox_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--sandbox-profile",
+            metavar="NAME",
+            help="What the deployment's admin allows sandboxes. [default: the deployment's]",
+            show_default=False,
+        ),
+    ] = None,
     n_concurrent: Annotated[
         int | None,
         typer.Option(
@@ -85,6 +95,7 @@ def submit(
     strict: Strict = False,
     rehash: Rehash = False,
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run and exit with how it ended.")] = False,
     json: Json = False,
 ) -> None:
@@ -111,6 +122,7 @@ def submit(
         ),
         agent=agent,
         sandbox=sandbox,
+        profile=sandbox_profile,
         n_concurrent=n_concurrent,
         cpus=cpus,
         memory_mb=memory_mb,
@@ -118,7 +130,8 @@ def submit(
         wait=wait,
     )
     out = Output(json=json)
-    raise typer.Exit(submission.list_tasks(workspace, out) if list_tasks else submission.run(workspace, out))
+    where = (workspace, base_url)
+    raise typer.Exit(submission.list_tasks(*where, out=out) if list_tasks else submission.run(*where, out=out))
 
 
 @app.command(epilog=examples("runs status RUN_ID", "runs status RUN_ID --watch", "runs status RUN_ID --json"))
@@ -128,6 +141,7 @@ def status(
         bool, typer.Option("--watch", help="Follow the run and exit with how it ended (as submit --wait).")
     ] = False,
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
     """Show where a run stands, task by task."""
@@ -136,7 +150,7 @@ def status(
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         if watch:
             raise typer.Exit(report.watch(session, run_id, out))
         found = session.client.run_status(run_id)
@@ -147,33 +161,40 @@ def status(
 
 
 @app.command(epilog=examples("runs results RUN_ID", "runs results RUN_ID --json"))
-def results(run_id: RunId, workspace: Workspace = None, json: Json = False) -> None:
+def results(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
     """Show the scores of a run that has ended: means with their coverage, and every task's reward."""
     from harbor_assets.interfaces.cli import report
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         report.print_results(session, run_id, out)
 
 
-@app.command(epilog=examples("runs download RUN_ID", "runs download RUN_ID --output ./results"))
+@app.command(epilog=examples("runs download RUN_ID", "runs download RUN_ID --task 3 --output ./results"))
 def download(
     run_id: RunId,
+    task: Annotated[
+        int | None, typer.Option("--task", metavar="I", min=0, help="Only the bundle of the task with this index.")
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", metavar="DIR", help="Folder in which RUN_ID/agent-eval-results is made.")
     ] = Path(),
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Write a run's result bundle, report.html and the trials' own files to a folder."""
+    """Write a run's result bundle, report.html and the trials' own files to a folder.
+
+    The bundle of a single task is there as soon as the task has ended, also while the run goes on.
+    """
     from harbor_assets.interfaces.cli.fetch import download as fetch
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
 
-    with open_session(workspace) as session:
-        raise typer.Exit(fetch(session, run_id, output, Output(json=json)))
+    with open_session(workspace, base_url) as session:
+        raise typer.Exit(fetch(session, run_id, output, Output(json=json), task=task))
 
 
 @app.command(name="list", epilog=examples("runs list", "runs list --mine --active", "runs list --json"))
@@ -183,6 +204,7 @@ def list_runs(
     page: Annotated[int, typer.Option("--page", metavar="N", min=1, help="Which page.")] = 1,
     page_size: Annotated[int, typer.Option("--page-size", metavar="N", min=1, max=1000, help="Runs on a page.")] = 100,
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
     """List runs, newest first."""
@@ -191,7 +213,7 @@ def list_runs(
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         found = session.client.list_runs(active=active, mine=mine, page=page, page_size=page_size)
         report.print_runs(found, out)
 
@@ -203,6 +225,7 @@ def tasks(
         Phase | None, typer.Option("--phase", help="Only tasks in this phase.", show_default=False)
     ] = None,
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
     """List the tasks of a run: index, phase, and what became of each trial."""
@@ -212,19 +235,19 @@ def tasks(
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         found = session.client.all_run_tasks(run_id, phase=TaskPhase(phase) if phase else None)
         report.print_tasks(found, out)
 
 
 @app.command(epilog=examples("runs cancel RUN_ID"))
-def cancel(run_id: RunId, workspace: Workspace = None, json: Json = False) -> None:
+def cancel(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
     """Stop a run. Trials that were scored stay scored, and are merged into its bundle."""
     from harbor_assets.interfaces.cli.output import Output, command
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         run = session.client.cancel(run_id)
         if run.phase.terminal:
             out.line(f"{run.id} has ended already: {run.phase}")
@@ -243,10 +266,11 @@ def logs(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until nothing more will come.")] = False,
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
 ) -> None:
     """Print the log of a run's worker, or of one task's trials."""
     from harbor_assets.interfaces.cli.fetch import print_logs
     from harbor_assets.interfaces.cli.session import open_session
 
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         raise typer.Exit(print_logs(session, run_id, task, follow=follow))

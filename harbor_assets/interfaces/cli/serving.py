@@ -30,7 +30,7 @@ type Child = tuple[str, subprocess.Popen[bytes]]
 
 def serve(host: str, port: int) -> int:
     """Serve until interrupted (exit code 0) or until one of the two ends by itself (raises `ServiceUnavailable`)."""
-    with open_session() as session:  # runs that lost their worker go on, as with every command
+    with open_session(local=True) as session:  # runs that lost their worker go on, as with every command
         settings = session.settings
     prepare_instance(settings)
     workspace = settings.dagster / "workspace.yaml"

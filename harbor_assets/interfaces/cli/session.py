@@ -1,35 +1,44 @@
-"""What a command works with: the settings, the wired services, and the client."""
+"""What a command works with: the settings, and a client of this machine's home or of a service elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.interfaces.cli.output import note
 
 if TYPE_CHECKING:
+    from harbor_assets.interfaces.contexts import Contexts
     from harbor_assets.interfaces.sdk.client import Client
     from harbor_assets.settings import Settings
     from harbor_assets.sources.cache import StatusCache
-    from harbor_assets.wiring import Services
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One command's view of the home. `workspace` is the client's."""
+    """One command's view of the service. `workspace` is the client's.
+
+    `asked_url` is the base URL that stood on the command line, None if a context decided or this machine serves itself.
+    """
 
     settings: "Settings"
-    services: "Services"
     client: "Client"
+    asked_url: str | None = None
 
     @property
     def workspace(self) -> str:
         return self.client.workspace
 
+    @property
+    def remote(self) -> bool:
+        return self.client.base_url is not None
+
     def own_words(self) -> list[str]:
-        """What a printed command must say to mean the same workspace: nothing where it is the default."""
-        return [] if self.workspace == self.settings.workspace else ["--workspace", self.workspace]
+        """What a printed command must say to mean the same service and workspace: nothing where it is the default."""
+        words = [] if self.workspace == self.settings.workspace else ["--workspace", self.workspace]
+        return words if self.asked_url is None else [*words, "--base-url", self.asked_url]
 
     @contextmanager
     def known_files(self, *, rehash: bool) -> Iterator["StatusCache"]:
@@ -39,23 +48,63 @@ class Session:
         with StatusCache(self.settings.cache / "suites.db", rehash=rehash) as cache:
             yield cache
 
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for archives on their way: in the home where that is used, else the system's own for a while."""
+        if not self.remote:
+            yield self.settings.work
+            return
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="harbor-assets-") as folder:
+            yield Path(folder)
+
 
 @contextmanager
-def open_session(workspace: str | None = None) -> Iterator[Session]:
-    """Open the home, take up runs that lost their worker, and hand out a client."""
-    from harbor_assets.interfaces.backend import Backend
+def open_session(
+    workspace: str | None = None, base_url: str | None = None, *, local: bool = False
+) -> Iterator[Session]:
+    """Hand out a client of the service that the command line, `HARBOR_ASSETS_CONTEXT` or the context in use names.
+
+    Where that is this machine, its home is opened and runs that lost their worker are taken up. `local`: no context
+    counts.
+    """
     from harbor_assets.interfaces.sdk.client import Client
     from harbor_assets.settings import Settings
-    from harbor_assets.wiring import wire
 
     settings = Settings.load()
     for warning in settings.warnings():
         note(f"Warning: {warning}")
+    url = base_url if base_url or local else context_url(settings)
+    if url is not None:
+        with Client(url, workspace=workspace or settings.workspace) as client:
+            yield Session(settings, client, base_url)
+        return
+    from harbor_assets.interfaces.backend import Backend
+    from harbor_assets.wiring import wire
+
     settings.prepare_home()
     services = wire(settings)
     with Client(Backend.of(services), workspace=workspace or settings.workspace) as client:
         recover(client)
-        yield Session(settings, services, client)
+        yield Session(settings, client)
+
+
+def context_url(settings: "Settings") -> str | None:
+    """The base URL of the context that counts; None if that is this machine."""
+    from harbor_assets.interfaces.contexts import LOCAL, Contexts
+
+    if settings.context == LOCAL:
+        return None
+    contexts = Contexts.load()
+    return contexts.url(chosen_context(settings, contexts)[0])
+
+
+def chosen_context(settings: "Settings", contexts: "Contexts") -> tuple[str, str]:
+    """The name of the context that counts, and what decided it."""
+    if settings.context:
+        return settings.context, "HARBOR_ASSETS_CONTEXT"
+    return contexts.current, "context use" if contexts.current in contexts.urls else "default"
 
 
 def recover(client: "Client") -> None:

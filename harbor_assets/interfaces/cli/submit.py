@@ -28,6 +28,7 @@ INDEXES_SHOWN = 10  # pairs on one line; `runs tasks` prints all
 
 _FLAGS = {
     "kind": "--sandbox",
+    "profile": "--sandbox-profile",
     "cpus": "--cpus",
     "memory_mb": "--memory-mb",
     "storage_mb": "--storage-mb",
@@ -42,27 +43,31 @@ class Submission:
     choice: Choice
     agent: str = "oracle"
     sandbox: str = "auto"
+    profile: str | None = None
     n_concurrent: int | None = None
     cpus: float | None = None
     memory_mb: int | None = None
     storage_mb: int | None = None
     wait: bool = False
 
-    def list_tasks(self, workspace: str | None, out: Output) -> int:
+    def list_tasks(self, workspace: str | None, base_url: str | None, *, out: Output) -> int:
         """Print the tasks and start nothing."""
-        with open_session(workspace) as session:
+        with open_session(workspace, base_url) as session:
             source.list_tasks(session, self.choice, out)
         return 0
 
-    def run(self, workspace: str | None, out: Output) -> int:
-        """Do it. Returns the exit code; raises `Refused` and its like before anything was started."""
+    def run(self, workspace: str | None, base_url: str | None = None, *, out: Output, local: bool = False) -> int:
+        """Do it; `local`: on this machine, whatever context is in use. Returns the exit code.
+
+        Raises `Refused` and its like before anything was started.
+        """
         execution = self._execution()
         source.check_flags(self.choice)
         if problems := agent_problems(self.agent):
             raise Refused("The run was not submitted:", problems)
         submitted = None
         try:
-            with open_session(workspace) as session:
+            with open_session(workspace, base_url, local=local) as session:
                 chosen = source.choose(session, self.choice)
                 request = self._request(session, chosen, execution, out)
                 with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
@@ -93,7 +98,13 @@ class Submission:
 
         try:
             sandbox = SandboxRequest.model_validate(
-                {"kind": self.sandbox, "cpus": self.cpus, "memory_mb": self.memory_mb, "storage_mb": self.storage_mb}
+                {
+                    "kind": self.sandbox,
+                    "profile": self.profile,
+                    "cpus": self.cpus,
+                    "memory_mb": self.memory_mb,
+                    "storage_mb": self.storage_mb,
+                }
             )
             return Execution(sandbox=sandbox, max_concurrent_task_jobs=self.n_concurrent)
         except ValidationError as error:
@@ -133,6 +144,7 @@ class Submission:
     def _again(self, chosen: Chosen, ref: str, words: list[str]) -> str:
         settings = {
             "--sandbox": None if self.sandbox == "auto" else self.sandbox,
+            "--sandbox-profile": self.profile,
             "--n-concurrent": self.n_concurrent,
             "--cpus": self.cpus,
             "--memory-mb": self.memory_mb,

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from harbor_assets.interfaces.cli.options import (
+    BaseUrl,
     Exclude,
     Include,
     Json,
@@ -56,6 +57,7 @@ def create(
     strict: Strict = False,
     rehash: Rehash = False,
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
     """Publish the tasks of a suite and a taskset of them, pinned by content. Unchanged tasks are not sent again.
@@ -78,7 +80,7 @@ def create(
         rehash=rehash,
     )
     out = Output(json=json)
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         if list_tasks:
             source.list_tasks(session, choice, out)
         else:
@@ -99,6 +101,7 @@ def build_images(
     wait: Annotated[bool, typer.Option("--wait", help="Follow the builds until each is ready or has failed.")] = False,
     concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, max=64, help="Tasks at once.")] = 4,
     workspace: Workspace = None,
+    base_url: BaseUrl = None,
     json: Json = False,
 ) -> int:
     """Build the images of a taskset's tasks, and pin those that tasks name. What is ready is left as it is.
@@ -111,5 +114,5 @@ def build_images(
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
-    with open_session(workspace) as session:
+    with open_session(workspace, base_url) as session:
         return building.build_images(session, ref, out, wait=wait, concurrency=concurrency)

@@ -1,4 +1,4 @@
-"""The typed client of the REST API. Without a server it calls the same application in this process.
+"""The typed client of the REST API, over the network or, without a service, of the same application in this process.
 
 Methods answer domain models and raise the errors of `domain/errors.py`, whichever side of the wire they come from.
 """
@@ -12,13 +12,13 @@ from typing import Any, Self
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from harbor_assets.domain.archives import archive_key
-from harbor_assets.domain.bundle import OUTCOME_SUMMARY, SUMMARY
+from harbor_assets.domain.bundle import BUNDLE_FOLDER, OUTCOME_SUMMARY, SUMMARY
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.images import BuildRequest, ImageStatus
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.plans import job_name
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.tasks import Annotation, Task, TaskInput, Taskset, TasksetInput, taskset_digest
@@ -26,8 +26,9 @@ from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSumma
 from harbor_assets.engine.evaluations import bundle_key
 from harbor_assets.engine.ports import Page
 from harbor_assets.interfaces.backend import Backend
+from harbor_assets.interfaces.sdk.archives import Archives, RemoteArchives, StoredArchives
 from harbor_assets.interfaces.sdk.download import Progress, download_bundle
-from harbor_assets.interfaces.sdk.http import Http, query, segment
+from harbor_assets.interfaces.sdk.http import Http, query, segment, service_url
 from harbor_assets.interfaces.sdk.transport import InProcessTransport
 
 LOOKUP_SIZE = 500  # names in one look-up: one query of the catalog each
@@ -43,14 +44,26 @@ class Results:
 
 
 class Client:
-    """Tasks, tasksets and runs of one workspace. Not for several threads at once; use it in a `with` block."""
+    """Tasks, tasksets and runs of one workspace. Not for several threads at once; use it in a `with` block.
 
-    def __init__(self, backend: Backend, *, workspace: str = "default") -> None:
+    `service` is what this machine's home is wired to, or the URL of a service elsewhere. `Refused` for what is no URL;
+    whether a service answers there is found out by the first call.
+    """
+
+    def __init__(self, service: Backend | str, *, workspace: str = "default") -> None:
+        self.workspace = workspace
+        self.base_url: str | None = None
+        if isinstance(service, str):
+            self.base_url = service_url(service)
+            self._http = Http.remote(service)
+            self._archives: Archives = RemoteArchives(self._http)
+            self._backend = None
+            return
         from harbor_assets.interfaces.api.app import create_app
 
-        self.workspace = workspace
-        self._backend = backend
-        self._http = Http(InProcessTransport(create_app(backend)), "http://in-process")
+        self._http = Http.in_process(InProcessTransport(create_app(service)))
+        self._archives = StoredArchives(service.artifacts)
+        self._backend = service
 
     def __enter__(self) -> Self:
         return self
@@ -115,17 +128,20 @@ class Client:
         """One file of the bundle, whole."""
         return self._get(self._file_path(run_id, path))
 
-    def download(self, run_id: str, output: Path, progress: Progress | None = None) -> Path:
+    def download(self, run_id: str, output: Path, progress: Progress | None = None, *, task: int | None = None) -> Path:
         """Write the bundle to `<output>/<run id>/agent-eval-results` and return that folder; all of it or nothing.
 
-        A folder that holds it already is left as it is. Raises `Refused` if a different one is there, `NotReady`,
-        `StorageFull`.
+        `task`: only the bundle of the task with this index, to `<output>/<run id>-task-<i>/agent-eval-results`; it is
+        there as soon as that task has ended. A folder that holds it already is left as it is. Raises `Refused` if a
+        different one is there, `NotReady`, `StorageFull`.
         """
-        files = self.bundle_files(run_id)
-        target = output / run_id / "agent-eval-results"
-        return self._http.run(
-            download_bundle(self._http, lambda path: self._file_path(run_id, path), files, target, progress)
-        )
+        if task is None:
+            name, base = run_id, self._runs(run_id, "bundle")
+        else:
+            name, base = job_name(run_id, task), self._runs(run_id, "tasks", str(task), "bundle")
+        files = _FILES.validate_json(self._get(base))
+        target = output / name / BUNDLE_FOLDER
+        return self._http.run(download_bundle(self._http, lambda path: _below(base, path), files, target, progress))
 
     def results(self, run_id: str) -> "Results":
         """The scores of an ended run. Raises `NotReady` while it goes on.
@@ -144,7 +160,9 @@ class Client:
         return Results(summary=summary, outcomes=outcomes, account=OutcomeSummary.model_validate(outcomes))
 
     def bundle_location(self, run_id: str, path: str) -> str:
-        """Where a person finds a file of the bundle in the artifact store: a path, or a URL."""
+        """Where a person finds a file of the bundle: a path or URL in the artifact store, or the service's URL."""
+        if self._backend is None:
+            return f"{self.base_url}{self._file_path(run_id, path)}"
         return self._backend.artifacts.url(f"{bundle_key(run_id)}/{path}")
 
     # --- tasks and tasksets ---------------------------------------------------------------------------------------
@@ -177,11 +195,11 @@ class Client:
 
     def has_archive(self, fileset_ref: str, files_hash: str) -> bool:
         """True if the archive lies in the artifact store; what is there is complete."""
-        return self._backend.artifacts.exists(archive_key(fileset_ref))
+        return self._archives.has(fileset_ref)
 
     def put_archive(self, fileset_ref: str, files_hash: str, path: Path) -> None:
-        """Store an archive; straight into the artifact store, which is this machine's own."""
-        self._backend.artifacts.put_file(archive_key(fileset_ref), path)
+        """Store an archive: straight into the artifact store where that is this machine's own, else by an upload."""
+        self._archives.put(fileset_ref, files_hash, path)
 
     # --- images ---------------------------------------------------------------------------------------------------
 
@@ -207,8 +225,8 @@ class Client:
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def recover(self) -> list[str]:
-        """Let runs that lost their worker go on; returns their ids. A server does this by itself."""
-        return self._backend.evaluations.recover()
+        """Let runs that lost their worker go on; returns their ids. A service does this by itself: none, then."""
+        return [] if self._backend is None else self._backend.evaluations.recover()
 
     # --- how ------------------------------------------------------------------------------------------------------
 
@@ -219,7 +237,7 @@ class Client:
         return "/".join([f"{self._base(self.workspace)}/agent-evaluate/runs", *map(segment, segments)])
 
     def _file_path(self, run_id: str, path: str) -> str:
-        return "/".join([self._runs(run_id, "bundle"), *map(segment, path.split("/"))])
+        return _below(self._runs(run_id, "bundle"), path)
 
     def _get(self, path: str, **parameters: object) -> bytes:
         return self._http.call("GET", path, params=query(**parameters)).content
@@ -262,6 +280,10 @@ class _RunOnly(BaseModel):
 
 _OUTCOMES = TypeAdapter(list[TrialOutcome])
 _FILES = TypeAdapter(list[BundleFile])
+
+
+def _below(base: str, path: str) -> str:
+    return "/".join([base, *map(segment, path.split("/"))])
 
 
 def _json(body: BaseModel | None) -> tuple[bytes | None, dict[str, str]]:

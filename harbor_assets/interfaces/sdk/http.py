@@ -1,15 +1,23 @@
 """Calls to the REST API from plain code, with answers as bytes and refusals as our own errors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import httpx
 
-from harbor_assets.domain.errors import ServiceUnavailable
+from harbor_assets.domain.errors import Refused, ServiceUnavailable
 from harbor_assets.interfaces.problems import from_answer
+
+# A service that restarts is back within a few seconds; what takes longer is told, and `--watch` goes on asking.
+RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)  # seconds between the five attempts of a call that may be repeated
+UNAVAILABLE = frozenset({502, 503, 504})  # what a service, or a proxy before it, answers while there is none
+REPEATABLE = frozenset({"GET", "HEAD", "PUT"})  # a PUT of ours says what is to be there, so twice is once
+CONNECT_SECONDS = 10.0
+# A merge of a large run or a publication of thousands of tasks is one answer; silence for longer is a lost connection.
+READ_SECONDS = 120.0
 
 
 class Answer(NamedTuple):
@@ -18,12 +26,29 @@ class Answer(NamedTuple):
 
 
 class Http:
-    """Calls over `transport`, all on one event loop that is kept from call to call."""
+    """Calls over `transport`, all on one event loop that is kept from call to call.
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, base_url: str) -> None:
+    With `where`, the URL of a service that may be away, calls that may be repeated are, and errors say where it was.
+    """
+
+    def __init__(
+        self, transport: httpx.AsyncBaseTransport | None, base_url: str, *, where: str | None = None, **client: Any
+    ) -> None:
         self._runner = asyncio.Runner()
-        # In process there is no network: nothing to time out, no proxy or certificate of the environment to look at.
-        self._client = httpx.AsyncClient(transport=transport, base_url=base_url, trust_env=False, timeout=None)  # noqa: S113
+        self._where = where
+        self._client = httpx.AsyncClient(transport=transport, base_url=base_url, **client)
+
+    @classmethod
+    def in_process(cls, transport: httpx.AsyncBaseTransport) -> Self:
+        """No network: nothing to time out, no proxy or certificate of the environment to look at."""
+        return cls(transport, "http://in-process", trust_env=False, timeout=None)
+
+    @classmethod
+    def remote(cls, base_url: str) -> Self:
+        """A service elsewhere. Proxies and certificates are the environment's (`HTTPS_PROXY`, `SSL_CERT_FILE`)."""
+        url = service_url(base_url)
+        timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        return cls(None, url, where=url, timeout=timeout, follow_redirects=False)
 
     def close(self) -> None:
         """Wait for what is still under way, then close."""
@@ -38,13 +63,31 @@ class Http:
         """Ask and read the whole answer. `options` are httpx's. Raises the error the answer stands for."""
         return self.run(self._call(method, path, **options))
 
-    async def _call(self, method: str, path: str, **options: Any) -> Answer:
-        try:
-            answer = await self._client.request(method, path, **options)
-        except httpx.TransportError as error:
-            raise ServiceUnavailable(f"The service did not answer ({type(error).__name__}); try again") from error
+    async def _call(
+        self, method: str, path: str, *, pieces: Callable[[], AsyncIterator[bytes]] | None = None, **options: Any
+    ) -> Answer:
+        """`pieces` makes a body that is sent as it is read, afresh for each attempt."""
+        pauses = iter(RETRY_PAUSES if self._where and method in REPEATABLE else ())
+        while True:
+            pause = next(pauses, None)
+            try:
+                body: dict[str, Any] = {"content": pieces()} if pieces else {}
+                answer = await self._client.request(method, path, **options, **body)
+            except httpx.TransportError as error:
+                if pause is None:
+                    raise self._lost(error) from error
+            else:
+                if pause is None or answer.status_code not in UNAVAILABLE:
+                    return self._answer(answer)
+            await asyncio.sleep(pause)
+
+    def _answer(self, answer: httpx.Response) -> Answer:
         if answer.status_code >= 400:
             raise from_answer(answer.status_code, answer.content)
+        if self._where and not answer.is_success:
+            raise Refused(
+                f"{self._where} answered {answer.status_code}, which no harbor-assets service does; is the URL right?"
+            )
         return Answer(answer.status_code, answer.content)
 
     @asynccontextmanager
@@ -56,7 +99,31 @@ class Http:
                     raise from_answer(answer.status_code, await answer.aread())
                 yield answer.aiter_raw()
         except httpx.TransportError as error:
-            raise ServiceUnavailable(f"The service broke off ({type(error).__name__}); try again") from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: httpx.TransportError) -> ServiceUnavailable:
+        what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+        if self._where is None:
+            return ServiceUnavailable(f"The service did not answer ({what}); try again")
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            return ServiceUnavailable(
+                f"No service answers at {self._where} ({what}). See that the URL is right, the service runs and this "
+                f"machine reaches it: curl {self._where}/healthz"
+            )
+        return ServiceUnavailable(f"The connection to {self._where} broke off ({what}); try again")
+
+
+def service_url(text: str) -> str:
+    """`text` as the URL of a service, without a slash at its end. Raises `Refused` for anything else."""
+    try:
+        url = httpx.URL(text.strip())
+    except httpx.InvalidURL as error:
+        raise Refused(f"'{text}' is no URL ({error}); write http://HOST:PORT") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise Refused(f"'{text}' is no URL of a service; write http://HOST:PORT or https://HOST")
+    if url.userinfo or url.query or url.fragment:
+        raise Refused("The URL of a service holds no user, password, query or fragment; write http://HOST:PORT")
+    return str(url).rstrip("/")
 
 
 def segment(text: str) -> str:

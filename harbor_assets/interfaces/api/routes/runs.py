@@ -1,14 +1,13 @@
 """Evaluation runs: submit, look, cancel, fetch the bundle and the logs."""
 
-from contextlib import ExitStack
-from functools import partial
-from itertools import chain
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import PurePosixPath
 from typing import Annotated, BinaryIO, Final
 
 from fastapi import APIRouter, Header, Query, Response
+from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
@@ -17,28 +16,14 @@ from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
+from harbor_assets.interfaces.api.streams import OWN, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
-CHUNK: Final = 1024 * 1024  # bytes read at a time; a file below it is answered whole
 KEY_MAX: Final = 255
 
-# Only what this project writes itself is named for what it is. Trial folders hold the work of agents: a browser must
-# neither show nor run it under this service's origin.
 _OWN_TYPES = {".json": "application/json", ".jsonl": "application/x-ndjson", ".html": "text/html; charset=utf-8"}
-_OWN = {"X-Content-Type-Options": "nosniff"}
-_UNTRUSTED = {**_OWN, "Content-Security-Policy": "sandbox; default-src 'none'"}
 
-
-class _Streamed(StreamingResponse):
-    """A file in pieces; it is closed however the answer ends, also if nobody reads it."""
-
-    def __init__(self, first: bytes, file: BinaryIO, opened: ExitStack, *, media_type: str, headers: dict[str, str]):
-        super().__init__(chain([first], iter(partial(file.read, CHUNK), b"")), media_type=media_type, headers=headers)
-        self._opened = opened
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._opened:
-            await super().__call__(scope, receive, send)
+Index = Annotated[int, PathParameter(ge=0, le=2**31 - 1)]
 
 
 def runs_router(evaluations: Evaluations) -> APIRouter:
@@ -104,16 +89,17 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
     @router.get("/{run_id}/bundle/{path:path}", response_class=StreamingResponse)
     def bundle_file(workspace: Name, run_id: Name, path: str) -> Response:
         """One file of the bundle."""
-        if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
-            raise NotFound(f"'{path}' is not the path of a file in a bundle")
-        own = _OWN_TYPES.get(PurePosixPath(path).suffix) if "/" not in path else None
-        media_type, headers = own or "application/octet-stream", _OWN if own else _UNTRUSTED
-        with ExitStack() as opened:
-            file = opened.enter_context(evaluations.open_bundle_file(workspace, run_id, path))
-            first = file.read(CHUNK)
-            if len(first) < CHUNK:
-                return Response(first, media_type=media_type, headers=headers)
-            return _Streamed(first, file, opened.pop_all(), media_type=media_type, headers=headers)
+        return _bundle_file(path, lambda: evaluations.open_bundle_file(workspace, run_id, path))
+
+    @router.get("/{run_id}/tasks/{index}/bundle", response_model=list[BundleFile])
+    def task_bundle(workspace: Name, run_id: Name, index: Index) -> Response:
+        """Every file of one task's own bundle, as soon as that task has ended."""
+        return JSONResponse(dumped(list(evaluations.task_bundle_files(workspace, run_id, index))))
+
+    @router.get("/{run_id}/tasks/{index}/bundle/{path:path}", response_class=StreamingResponse)
+    def task_bundle_file(workspace: Name, run_id: Name, index: Index, path: str) -> Response:
+        """One file of a task's own bundle."""
+        return _bundle_file(path, lambda: evaluations.open_task_bundle_file(workspace, run_id, index, path))
 
     @router.get("/{run_id}/logs", response_model=LogChunk)
     def logs(
@@ -126,3 +112,13 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         return model(evaluations.logs(workspace, run_id, task=task, offset=offset))
 
     return router
+
+
+def _bundle_file(path: str, find: Callable[[], AbstractContextManager[BinaryIO]]) -> Response:
+    if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
+        raise NotFound(f"'{path}' is not the path of a file in a bundle")
+    own = _OWN_TYPES.get(PurePosixPath(path).suffix) if "/" not in path else None
+    media_type, headers = own or "application/octet-stream", OWN if own else UNTRUSTED
+    with ExitStack() as opened:
+        file = opened.enter_context(find())
+        return streamed(file, opened, media_type=media_type, headers=headers)

@@ -1,0 +1,29 @@
+"""`harbor-assets serve`: the REST API of this home, or of a deployment, for other machines."""
+
+from typing import Annotated
+
+import typer
+
+from harbor_assets.interfaces.cli.options import examples
+
+
+def add_to(parent: typer.Typer) -> None:
+    """Hang this command into the command line."""
+    parent.command(epilog=examples("serve", "serve --port 8001"))(serve)
+
+
+def serve(
+    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port to listen on.")] = 8000,
+    insecure_no_auth: Annotated[
+        bool, typer.Option("--insecure-no-auth", help="Listen on an address that others reach, though all may do all.")
+    ] = False,
+) -> None:
+    """Serve the REST API, for `--base-url` and for programs. Ctrl-C stops it; runs go on.
+
+    There is no authentication yet: whoever reaches the port may submit, cancel and read. Addresses other than this
+    machine's own therefore need --insecure-no-auth, or HARBOR_ASSETS_ALLOW_REMOTE=1 as a deployment sets it.
+    """
+    from harbor_assets.interfaces.cli.service import serve as run
+
+    raise typer.Exit(run(host, port, allow_remote=insecure_no_auth))

@@ -1,0 +1,132 @@
+"""Contexts: which service a command talks to, and what a remote command leaves on this machine."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harbor_assets.interfaces.api.app import create_app
+from harbor_assets.interfaces.cli import progress
+from harbor_assets.interfaces.contexts import Contexts, contexts_file
+from harbor_assets.interfaces.sdk import http
+from tests.cli.conftest import Cli
+from tests.interfaces.backends import World
+from tests.interfaces.served import free_port, served
+
+
+@pytest.fixture
+def url(w: World) -> Iterator[str]:
+    with served(create_app(w.backend)) as base:
+        yield base
+
+
+def test_contexts_are_saved_chosen_shown_and_removed(bare: Cli):
+    assert bare("context", "show").out == "local: the home of this machine (default)\n"
+    assert bare("context", "add", "lab", "--base-url", "http://lab.example:8000/").code == 0
+    assert bare("context", "use", "lab").out == "Commands talk to http://lab.example:8000\n"
+    assert bare("context", "show", "--json").json == {
+        "name": "lab",
+        "base_url": "http://lab.example:8000",
+        "from": "context use",
+    }
+    assert [(c["name"], c["current"]) for c in bare("context", "list", "--json").json["data"]] == [
+        ("local", False),
+        ("lab", True),
+    ]
+    assert "home of this machine again" in bare("context", "remove", "lab").out
+    assert bare("context", "show").out.startswith("local:")
+
+
+def test_wrong_names_and_urls_are_refused(bare: Cli):
+    assert bare("context", "add", "Lab", "--base-url", "http://x").code == 2
+    assert bare("context", "add", "local", "--base-url", "http://x").code == 2
+    assert bare("context", "add", "lab", "--base-url", "lab.example").code == 2
+    bare("context", "add", "laboratory", "--base-url", "http://x")
+    said = bare("context", "use", "labratory")
+    assert (said.code, "did you mean laboratory?" in said.err) == (2, True)
+    assert bare("context", "remove", "local").code == 2
+
+
+def test_the_file_is_for_its_owner_alone_and_never_half(bare: Cli, monkeypatch: pytest.MonkeyPatch):
+    bare("context", "add", "a", "--base-url", "http://a")
+    path = contexts_file()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.read_bytes()
+
+    def killed(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", killed)
+    said = bare("context", "add", "b", "--base-url", "http://b")
+    assert (said.code, "No space left" in said.err) == (2, True)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208
+    path.write_text("[]")
+    assert "does not hold contexts" in bare("context", "list").err
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_choice(
+    cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http, "RETRY_PAUSES", ())
+    Contexts().add("dead", f"http://127.0.0.1:{free_port()}").add("alive", url).use("dead").save()
+    assert cli("runs", "list").code == 1
+    assert cli("runs", "list", "--base-url", url).code == 0
+    monkeypatch.setenv("HARBOR_ASSETS_CONTEXT", "alive")
+    assert cli("runs", "list").code == 0
+    monkeypatch.setenv("HARBOR_ASSETS_CONTEXT", "local")
+    assert cli("runs", "list").code == 0
+    monkeypatch.setenv("HARBOR_ASSETS_CONTEXT", "gone")
+    assert "There is no context 'gone'" in cli("runs", "list").err
+
+
+def test_a_suite_is_published_and_submitted_to_a_service_and_no_home_is_made(
+    cli: Cli, w: World, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from harbor_assets.examples import hello_world
+
+    home = tmp_path / "untouched"
+    monkeypatch.setenv("HARBOR_ASSETS_HOME", str(home))
+    words = ("--harbor-dir", hello_world(), "--base-url", url)
+    said = cli("runs", "submit", *words)
+    assert said.code == 0, said.err
+    assert f"--base-url {url}" in said.out  # the commands it prints go to the same place
+    [stored] = [key for key in w.artifacts.objects if key.startswith("filesets/")]
+    assert stored.endswith("/task_archive")
+    run_id = w.executions.started[0]
+    w.end(run_id, 1.0)
+    w.merge(run_id)
+    assert cli("runs", "status", run_id, "--watch", "--base-url", url).code == 0
+    assert cli("runs", "download", run_id, "--output", tmp_path, "--base-url", url).code == 0
+    assert {path.name for path in home.iterdir()} <= {"cache"}
+
+
+def test_watching_rides_out_an_outage_and_says_so_once(
+    w: World, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    from harbor_assets.domain.errors import ServiceUnavailable
+    from harbor_assets.interfaces.sdk.client import Client
+
+    monkeypatch.setattr(progress, "OUTAGE_PAUSE_SECONDS", 0.01)
+    real, left = Client.run_status, [5]
+
+    def flaky(self: Client, run_id: str) -> object:
+        if left[0]:
+            left[0] -= 1
+            raise ServiceUnavailable("No service answers at URL")
+        return real(self, run_id)
+
+    run_id = cli("runs", "submit", "--taskset", w.publish("a"), "--json").json["run"]["id"]
+    w.end(run_id, 1.0)
+    w.merge(run_id)
+    monkeypatch.setattr(Client, "run_status", flaky)
+    with served(create_app(w.backend)) as url:
+        said = cli("runs", "status", run_id, "--watch", "--base-url", url)
+        assert said.code == 0
+        assert said.err.count("No service answers") == 1
+        assert "The service answers again" in said.err
+        left[0] = 10**9
+        monkeypatch.setattr(progress, "OUTAGE_SECONDS", 0.05)
+        assert cli("runs", "status", run_id, "--watch", "--base-url", url).code == 1
