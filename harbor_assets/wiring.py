@@ -140,14 +140,14 @@ class Services:
     def evaluations(self) -> Evaluations:
         """Runs as a service."""
         from harbor_assets.local.logs import LocalLogs
-        from harbor_assets.sandboxes.choice import LocalSandboxes
+        from harbor_assets.sandboxes.choice import ClusterSandboxes, LocalSandboxes
 
         return Evaluations(
             tasks=self.catalog,
             runs=self.catalog,
             artifacts=self.artifacts,
             executions=self.executions,
-            sandboxes=LocalSandboxes(self.settings.home),
+            sandboxes=ClusterSandboxes() if self._on_cluster else LocalSandboxes(self.settings.home),
             logs=LocalLogs(
                 logs_folder=self.settings.logs,
                 work_folder=self.settings.work,
@@ -193,9 +193,13 @@ class Services:
         )
 
     def _environment(self, plan: "RunPlan", task: "PlannedTask") -> "EnvironmentConfig":
-        from harbor_assets.sandboxes.choice import harbor_environment
+        from harbor_assets.sandboxes.choice import kubernetes_environment, process_environment
 
-        return harbor_environment(plan, home=self.settings.home)
+        if plan.sandbox.kind == "process":
+            return process_environment(plan, home=self.settings.home)
+        from harbor_assets.cluster.manifests import owner
+
+        return kubernetes_environment(plan, task, namespace=self.settings.namespace, owner=owner(os.environ))
 
 
 @lru_cache(maxsize=4)

@@ -203,7 +203,9 @@ class ImageBuilds:
 
     def _needed_builder(self) -> ImageBuilder:
         if self._builder is None:
-            raise ServiceUnavailable("Images cannot be built here: name a BuildKit with HARBOR_ASSETS_BUILDKIT")
+            raise ServiceUnavailable(
+                "Images cannot be built here: set HARBOR_ASSETS_BUILDKIT, and HARBOR_ASSETS_REGISTRY to push them to"
+            )
         return self._builder
 
     def _image(self, name: str, need: ImageNeed, key: str, folder: Path) -> None:
@@ -230,7 +232,7 @@ class ImageBuilds:
                 return True
             raise
         except Refused as error:  # NotFound, too
-            self._failed(image, key, "image_pull", str(error))
+            self._failed(image, key, "image_pull", f"docker_image '{image}': {error}")
             return False
         self._ready(image, key, ref, config)
         return False

@@ -160,9 +160,9 @@ class RegistryClient:
             case 200:
                 return answer
             case 404:
-                raise NotFound(f"{reference} is not in the registry {host}; look at its name and tag")
+                raise NotFound(f"{reference} is not there; look at its name and tag")
             case 401 | 403:
-                raise Refused(f"The registry {host} does not show {reference} ({answer.status}); it may not exist")
+                raise Refused(f"{reference} is not shown to us ({answer.status}): it needs credentials or is not there")
             case status:
                 raise ServiceUnavailable(f"The registry {host} answered {status} for {reference}; try again")
 

@@ -120,7 +120,7 @@ def test_what_an_image_does_not_say_is_none(fake: FakeRegistry, client: Registry
 
 
 def test_a_missing_image_is_named(fake: FakeRegistry, client: RegistryClient) -> None:
-    with pytest.raises(NotFound, match=rf"{fake.host}/library/none:1 is not in the registry"):
+    with pytest.raises(NotFound, match=rf"{fake.host}/library/none:1 is not there"):
         client.resolve("none:1")
     assert not client.exists(f"{fake.host}/x@sha256:{'0' * 64}")
 
@@ -172,7 +172,7 @@ def test_credentials_go_to_the_registry_they_belong_to_and_a_token_is_used_again
 
 def test_without_credentials_a_registry_that_wants_some_says_so(fake: FakeRegistry, client: RegistryClient) -> None:
     fake.objects["x/manifests/1"] = (403, {}, b"")
-    with pytest.raises(Refused, match=r"does not show .*\(403\); it may not exist"):
+    with pytest.raises(Refused, match=r"is not shown to us \(403\)"):
         client.resolve(f"{fake.host}/x:1")
 
 
