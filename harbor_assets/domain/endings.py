@@ -22,7 +22,19 @@ TRACEBACK_MAX = 8192  # the bundle contract's own cut
 
 _IMAGE_ERRORS = frozenset({"LayerBuildError", "DockerfileUnsupported", "SandboxBuildFailedError"})
 _DISK_ERRORS = frozenset({"SandboxDiskFull", "StorageFull"})
-_LOST_ERRORS = frozenset({"SandboxLost"})
+# Of sandboxes that were there and are gone, and what became of them.
+_LOST: dict[str, Reason] = {
+    "SandboxLost": Reason.SANDBOX_LOST,
+    "ControlPlaneError": Reason.SANDBOX_LOST,  # nothing is known of it any more
+    "SandboxDeadline": Reason.SANDBOX_LOST,
+    "SandboxEvicted": Reason.EVICTED,
+    "SandboxOutOfMemory": Reason.OUT_OF_MEMORY,
+}
+# Of sandboxes that never were ready.
+_NEVER_READY: dict[str, Reason] = {
+    "SandboxImagePullError": Reason.IMAGE_PULL,
+    "SandboxUnschedulable": Reason.SCHEDULING,
+}
 _VERIFIER_TRANSFER_ERRORS = frozenset({"AddTestsDirError", "DownloadVerifierDirError"})
 _DISK_FULL_TEXT = "[Errno 28]"  # ENOSPC, as Python prints it
 
@@ -138,17 +150,18 @@ def _failure(facts: TrialFacts, error: TrialError | None) -> tuple[Reason | None
 
 def _infrastructure(facts: TrialFacts, error: TrialError) -> Reason | None:
     traces = f"{error.message or ''}\n{error.traceback or ''}"
-    wrapped = error.type in _VERIFIER_TRANSFER_ERRORS
-    if error.type in _DISK_ERRORS or _DISK_FULL_TEXT in traces or (wrapped and "SandboxDiskFull" in traces):
+    wrapped = traces if error.type in _VERIFIER_TRANSFER_ERRORS else ""
+    if error.type in _DISK_ERRORS or _DISK_FULL_TEXT in traces or "SandboxDiskFull" in wrapped:
         return Reason.STORAGE
-    if error.type in _LOST_ERRORS or (wrapped and "SandboxLost" in traces):
-        return Reason.SANDBOX_LOST
+    for name, reason in _LOST.items():
+        if error.type == name or f"{name}:" in wrapped:
+            return reason
     if facts.create_error:
         return Reason.TASK_UNREADABLE
     if error.type in _IMAGE_ERRORS:
         return Reason.IMAGE_BUILD
-    if not facts.agent_setup_began:
-        return Reason.SANDBOX_START
+    if not facts.agent_setup_began or error.type in _NEVER_READY:
+        return _NEVER_READY.get(error.type, Reason.SANDBOX_START)
     if not facts.agent_began:
         timeout = error.type == "AgentSetupTimeoutError"
         return Reason.AGENT_SETUP_TIMEOUT if timeout else Reason.AGENT_SETUP_ERROR

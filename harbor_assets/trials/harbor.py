@@ -31,7 +31,19 @@ VERIFIER_SLACK_SECONDS = 0.5  # Harbor's clock is read just outside its timeout
 _TRIAL_NAMESPACE = uuid.UUID("6b0f7c1e-3a0b-5d53-9d3e-6a4c7f1f2b11")  # of our own; fixed so that ids are stable
 
 # Harbor takes an unknown error for one that may be graded and whose reward counts. After a lost sandbox neither holds.
-_NOT_GRADED = ("SandboxLost", "SandboxStartError", "SandboxDiskFull", "LayerBuildError", "DockerfileUnsupported")
+_NOT_GRADED = (
+    "ControlPlaneError",
+    "DockerfileUnsupported",
+    "LayerBuildError",
+    "SandboxDeadline",
+    "SandboxDiskFull",
+    "SandboxEvicted",
+    "SandboxImagePullError",
+    "SandboxLost",
+    "SandboxOutOfMemory",
+    "SandboxStartError",
+    "SandboxUnschedulable",
+)
 
 EnvironmentFactory = Callable[[RunPlan, PlannedTask], "EnvironmentConfig"]
 

@@ -66,6 +66,28 @@ def test_a_lost_sandbox_is_found_behind_harbors_own_error(kind: str) -> None:
     assert classify(graded(verifier_finished=False, verdict=NONE, error=err(kind))).reason is Reason.VERIFIER_ERROR
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("SandboxEvicted", Reason.EVICTED),
+        ("SandboxOutOfMemory", Reason.OUT_OF_MEMORY),
+        ("SandboxDeadline", Reason.SANDBOX_LOST),
+        ("ControlPlaneError", Reason.SANDBOX_LOST),
+        ("SandboxDiskFull", Reason.STORAGE),
+    ],
+)
+def test_how_a_pod_died_is_told_at_every_point(kind: str, reason: Reason) -> None:
+    for facts in (TrialFacts(error=err(kind)), graded(error=err(kind)), TrialFacts(create_error=err(kind))):
+        assert classify(facts).reason is reason
+
+
+def test_what_never_was_ready() -> None:
+    assert classify(TrialFacts(error=err("SandboxImagePullError"))).reason is Reason.IMAGE_PULL
+    assert classify(TrialFacts(error=err("SandboxUnschedulable"))).reason is Reason.SCHEDULING
+    # a separate verifier's sandbox starts after the agent has run
+    assert classify(graded(verifier_finished=False, error=err("SandboxImagePullError"))).reason is Reason.IMAGE_PULL
+
+
 def test_a_full_disk_is_storage_wherever_it_shows() -> None:
     full = err("OSError", "[Errno 28] No space left on device: 'x'")
     for facts in (TrialFacts(error=full), TrialFacts(create_error=full), graded(error=full)):
