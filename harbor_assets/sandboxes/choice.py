@@ -49,20 +49,6 @@ class LocalSandboxes:
 
 
 class ClusterSandboxes:
-    """Implements the engine's `SandboxChooser` for a deployment: its trials run in pods, whatever `auto` means."""
-
-    def choose(self, requested: str) -> SandboxChoice:
-        """See `engine.ports.SandboxChooser`."""
-        if requested not in ("auto", "kubernetes"):
-            problem = Problem(
-                f"sandbox '{requested}'", "is for one machine; this deployment runs trials in pods: kubernetes"
-            )
-            raise Refused("The run was not accepted:", [problem])
-        why = "you asked for it" if requested == "kubernetes" else "auto: this deployment runs trials in pods"
-        return SandboxChoice(kind="kubernetes", why=why)
-
-
-class ClusterSandboxes:
     """Implements the engine's `SandboxChooser` for a deployment: pods, from the task's own images."""
 
     def choose(self, requested: str) -> SandboxChoice:
