@@ -12,9 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from harbor_assets.sandboxes.process import mask, nat
+from harbor_assets.sandboxes.process import nat
 from harbor_assets.sandboxes.process.owner import Owner
 from harbor_assets.sandboxes.process.rights import SYS_ADMIN, has, in_user_namespace, privileged
+from harbor_assets.sandboxes.process.shown import SHOWN, shown_folders
 
 _PROBE_SECONDS = 20.0
 _DPKG = "/var/lib/dpkg/status"
@@ -112,8 +113,8 @@ def _refusal(home: Path) -> tuple[str, str] | None:
             "Run on Linux (a virtual machine will do), or choose a sandbox that uses containers.",
         )
     top = home.resolve().parts[1] if len(home.resolve().parts) > 1 else ""
-    if top in mask.SHOWN or not top:
-        shown = ", ".join(f"/{name}" for name in mask.shown_folders())
+    if top in SHOWN or not top:
+        shown = ", ".join(f"/{name}" for name in shown_folders())
         return (
             f"The home {home} lies inside a folder that tasks are shown ({shown}).",
             "Set HARBOR_ASSETS_HOME to a folder outside of them, for example one below /home, /root or /srv.",
@@ -136,7 +137,7 @@ def _refusal(home: Path) -> tuple[str, str] | None:
 def _shown(program: str) -> bool:
     for folder in ("/usr/local/bin", "/usr/bin", "/bin"):
         path = Path(folder, program)
-        if path.exists() and path.resolve().parts[1] in mask.SHOWN:
+        if path.exists() and path.resolve().parts[1] in SHOWN:
             return True
     return False
 

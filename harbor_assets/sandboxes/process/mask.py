@@ -1,8 +1,7 @@
-"""What of the machine a sandbox shows, and the layer that hides the rest.
+"""The layer that hides what of the shown folders is nobody's business.
 
-An allow list: the folders of SHOWN, as copy-on-write views; every other top folder is an empty one of our own. Inside
-the shown ones a layer of ours (the mask) hides what is nobody's business: folders of HIDDEN, and whatever the machine
-itself does not let every user read.
+What is shown is an allow list (`shown`); every other top folder is an empty one of our own. Inside the shown ones this
+layer hides the folders of HIDDEN, and whatever the machine itself does not let every user read.
 """
 
 import hashlib
@@ -11,15 +10,14 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from harbor_assets.sandboxes.process.inside.keeper import remove_tree
 from harbor_assets.sandboxes.process.nameservers import resolv_conf
 from harbor_assets.sandboxes.process.rights import privileged
-
-SHOWN = ("usr", "etc", "var", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+from harbor_assets.sandboxes.process.shown import SHOWN, Split, mounts_below, shown_folders, split_for
 
 # The empty folders of "/", with their modes.
 SKELETON = {
@@ -73,8 +71,17 @@ _NEEDED = frozenset({"/etc/sudoers", "/etc/sudoers.d", "/etc/shadow", "/etc/gsha
 
 _FRESH_SECONDS = 60  # the search takes some 50 ms; a secret that appears on the machine is hidden a minute later
 _UNUSED_SECONDS = 7 * 24 * 3600  # no sandbox lives as long: a run's budget is three days at most
+_SMALL = 1 << 20  # bytes of a file that is copied
 _lock = threading.Lock()
-_known: dict[Path, tuple[float, Path]] = {}
+_known: dict[tuple[Path, tuple[str, ...]], tuple[float, "Mask"]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A lower layer, and how the shown folders are split beside it."""
+
+    path: Path
+    split: Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,8 @@ class _Plan:
     top: tuple[tuple[str, str | None], ...]  # name, where it points if it is a link
     empty: tuple[tuple[str, int, int, int], ...]  # relative path, mode, uid, gid
     absent: tuple[str, ...]
+    folders: tuple[tuple[str, int], ...]  # relative path, mode; of split folders: where the subfolders are mounted
+    links: tuple[tuple[str, str], ...]  # relative path, where it points
     files: tuple[tuple[str, str, int, int], ...]  # relative path, text, mode, gid
 
     @property
@@ -92,38 +101,22 @@ class _Plan:
         return hashlib.sha256(repr((1, self)).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def shown_folders() -> tuple[str, ...]:
-    """Those of SHOWN that are folders here; links among them (`/bin -> usr/bin`) are links inside as well."""
-    return tuple(name for name in SHOWN if not Path("/", name).is_symlink() and Path("/", name).is_dir())
-
-
-def view(folder: Path, layers: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """(top folder, its lower folders, newest first); `/` is "".
-
-    `layers` are newest first, end with the mask, and are relative to `folder`, as are the lower folders made of them.
-    """
-
-    def lowers(name: str) -> list[str]:
-        return [f"{layer}/{name}" for layer in layers if (folder / layer / name).is_dir()]
-
-    return [("", lowers("ROOT")), *((name, [*lowers(name), f"/{name}"]) for name in shown_folders())]
-
-
-def current_mask(home: Path) -> Path:
+def current_mask(home: Path) -> Mask:
     """The mask that fits the machine as it is now: made if there is none, kept in `home` by its content.
 
     Raises OSError.
     """
     home = home.absolute()
+    mounts = mounts_below()
     with _lock:
-        made, mask = _known.get(home, (0.0, None))
-        if mask is None or time.monotonic() - made > _FRESH_SECONDS or not mask.exists():
-            plan = _plan()
-            mask = home / "masks" / plan.key
-            if not mask.exists():
-                _make(plan, mask)
-            _known[home] = time.monotonic(), mask
-        os.utime(mask)  # in use: `prune` leaves it
+        made, mask = _known.get((home, mounts), (0.0, None))
+        if mask is None or time.monotonic() - made > _FRESH_SECONDS or not mask.path.exists():
+            plan, split = _plan(mounts)
+            mask = Mask(home / "masks" / plan.key, split)
+            if not mask.path.exists():
+                _make(plan, mask.path)
+            _known[home, mounts] = time.monotonic(), mask
+        os.utime(mask.path)  # in use: `prune` leaves it
         return mask
 
 
@@ -140,7 +133,7 @@ def prune(home: Path) -> list[str]:
     return gone
 
 
-def _plan() -> _Plan:
+def _plan(mounts: tuple[str, ...]) -> tuple[_Plan, Split]:
     empty: dict[str, tuple[int, int, int]] = {}
     absent: list[str] = []
     for name, mode in HIDDEN.items():
@@ -157,13 +150,37 @@ def _plan() -> _Plan:
                 empty[name] = (stat.S_IMODE(state.st_mode), state.st_uid, state.st_gid)
             else:
                 absent.append(name)
-    return _Plan(
+    split = split_for(mounts, empty)
+    folders, links, files = _contents(split.folders)
+    plan = _Plan(
         privileged=privileged(),
         top=tuple((n, str(Path("/", n).readlink()) if Path("/", n).is_symlink() else None) for n in SHOWN if _there(n)),
         empty=tuple((name, *rest) for name, rest in sorted(empty.items())),
         absent=tuple(sorted(absent)),
-        files=tuple(_files()),
+        folders=tuple(folders),
+        links=tuple(links),
+        files=(*files, *_files()),
     )
+    return plan, split
+
+
+def _contents(
+    split: tuple[str, ...],
+) -> tuple[list[tuple[str, int]], list[tuple[str, str]], list[tuple[str, str, int, int]]]:
+    """What split folders hold besides their subfolders: (where those go, links, small public files)."""
+    folders, links, files = [], [], []
+    for name in split:
+        for entry in sorted(os.scandir(f"/{name}"), key=lambda e: e.name):
+            state = entry.stat(follow_symlinks=False)
+            path = entry.path[1:]
+            if entry.is_symlink():
+                links.append((path, str(Path(entry.path).readlink())))
+            elif entry.is_dir():
+                folders.append((path, stat.S_IMODE(state.st_mode)))
+            elif entry.is_file() and state.st_mode & 0o4 and state.st_size <= _SMALL:
+                text = Path(entry.path).read_text(errors="surrogateescape")
+                files.append((path, text, stat.S_IMODE(state.st_mode), state.st_gid))
+    return folders, links, files
 
 
 def _there(name: str) -> bool:
@@ -254,6 +271,13 @@ def _fill(plan: _Plan, new: Path) -> None:
             path.mkdir(exist_ok=True)
             os.setxattr(path, opaque, b"y")
             _own(path, mode, uid, gid)
+    for name, mode in plan.folders:
+        path = _parents(new, name)
+        if not path.exists():
+            path.mkdir()
+            path.chmod(mode)
+    for name, link in plan.links:
+        _parents(new, name).symlink_to(link)
     for name in plan.absent:
         os.mknod(_parents(new, name), stat.S_IFCHR, os.makedev(0, 0))  # a whiteout
     for name, text, mode, gid in plan.files:

@@ -11,57 +11,35 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import harbor_assets
 from harbor_assets.sandboxes.process import limits as limiting
-from harbor_assets.sandboxes.process import mask, nat, net, pipes
 from harbor_assets.sandboxes.process.certificates import certificate_variables
+from harbor_assets.sandboxes.process.channel import Channel
+from harbor_assets.sandboxes.process.commands import Commands, ExecResult
+from harbor_assets.sandboxes.process.connection import Connection
+from harbor_assets.sandboxes.process.errors import SandboxDiskFull, SandboxLost, SandboxStartError
 from harbor_assets.sandboxes.process.inside import keeper as keeping
-from harbor_assets.sandboxes.process.inside.init import receive
 from harbor_assets.sandboxes.process.inside.keeper import OWNER_FILE
 from harbor_assets.sandboxes.process.limits import Cgroups, Limits, Memory
-from harbor_assets.sandboxes.process.nameservers import Relay, resolver
+from harbor_assets.sandboxes.process.mask import current_mask
 from harbor_assets.sandboxes.process.owner import Owner
-from harbor_assets.sandboxes.process.pipes import OnChunk, Output, to_the_end
+from harbor_assets.sandboxes.process.pipes import OnChunk, to_the_end
 from harbor_assets.sandboxes.process.rights import privileged
+from harbor_assets.sandboxes.process.shown import Split, merge_split, view
 
-TIMED_OUT = 124  # as timeout(1)
+__all__ = ["CAP", "ExecResult", "Sandbox", "SandboxDiskFull", "SandboxLost", "SandboxStartError"]
+
 CAP = 64 << 20  # bytes of each output stream kept
-GRACE_SECONDS = 0.3  # for output on its way when a command has ended; a background child may hold the pipe for ever
-STOP_SECONDS = 20.0  # for what should take milliseconds, before harder means
 SHM_MB = 64  # as Docker
-
-
-class SandboxLost(Exception):
-    """The sandbox died under a command, or was asked for something after it had ended."""
-
-
-class SandboxStartError(Exception):
-    """The sandbox could not be made as asked; the message says what the machine refused."""
-
-
-class SandboxDiskFull(Exception):
-    """The disk that holds the sandbox is full: the machine's, not the task's own limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """How a command ended. `code` is negative if a signal killed it, 124 after the timeout; `dropped` counts the bytes
-    of both streams beyond the cap."""
-
-    code: int
-    stdout: bytes
-    stderr: bytes
-    dropped: int = 0
-    timed_out: bool = False
+_STOP_SECONDS = 20.0  # for what takes milliseconds, before harder means
 
 
 class Sandbox:
@@ -88,19 +66,16 @@ class Sandbox:
         self.cgroups = Cgroups()
         self.notes: list[str] = []  # what could not be done as asked, in sentences
         self._owner = Owner.me()
-        self._control: socket.socket | None = None
-        self._asking = asyncio.Lock()
+        self._made = False  # the folder is ours
+        self._split = Split()
+        self._places: list[str] = []
+        self._lock: int | None = None
+        self._channel: Channel | None = None
         self._keeper: asyncio.subprocess.Process | None = None
         self._init_pid: int | None = None
         self._namespace: int | None = None
-        self._log: int | None = None
-        self._lock: int | None = None
-        self._link: net.Link | None = None
-        self._relay: Relay | None = None
-        self._used_nat = False
-        self._on_host_network = False
-        self._drained: set[io.FileIO] = set()
-        self._made = False
+        self._commands: Commands | None = None
+        self._connection: Connection | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     @property
@@ -138,77 +113,34 @@ class Sandbox:
         What it leaves in the background otherwise lives until the sandbox stops, and its output is read and dropped.
         A command that cannot be started ends with 126 or 127 and a message on stderr. Raises SandboxLost.
         """
+        commands, connection = self._running()
         request = {
             "argv": [str(arg) for arg in argv],
             "cwd": cwd or "/",
             "env": {**certificate_variables(), **(env or {})},
             "user": 0 if user is None else user,
-            "host_network": self._on_host_network,
+            "host_network": connection.on_host_network,
         }
-        outputs = Output("stdout", cap, sink), Output("stderr", cap)
-        with contextlib.ExitStack() as stack:
-            control, inner, feeding, reading = self._descriptors(stack, stdin is not None)
-            with inner as given:
-                body = marshal.dumps(request)
-                await self._send(("exec", len(body)), given)
-            loop = asyncio.get_running_loop()
-            pumps = [loop.create_task(o.pump(pipe, on_chunk)) for o, pipe in zip(outputs, reading, strict=True)]
-            tasks = list(pumps)
-            if feeding is not None and stdin is not None:
-                tasks.append(loop.create_task(pipes.feed(feeding, stdin)))
-            try:
-                code, timed_out = await self._outcome(control, body, timeout, tasks)
-                await asyncio.wait(pumps, timeout=GRACE_SECONDS)
-            finally:
-                left = [pipe for pump, pipe in zip(pumps, reading, strict=True) if not pump.done()]
-                for task in tasks:
-                    task.cancel()
-                ended = await asyncio.gather(*tasks, return_exceptions=True)
-            for error in ended:
-                if isinstance(error, Exception):
-                    raise error
-            for pipe in left:
-                self._drain(pipe)  # a server that was left running must not die of its next line of log
-            stack.pop_all()
-            for end in (control, feeding, *reading):
-                if end is not None and end not in self._drained:
-                    end.close()
-        dropped = sum(output.dropped for output in outputs)
-        return ExecResult(code, bytes(outputs[0].kept), bytes(outputs[1].kept), dropped, timed_out)
+        return await commands.run(request, seconds=timeout, stdin=stdin, on_chunk=on_chunk, cap=cap, sink=sink)
 
     async def kill_all(self) -> None:
         """Kill every process inside, at once: a fork bomb cannot race it. Raises SandboxLost."""
-        await self._ask(("kill",))
+        await self._line().ask(("kill",))
 
     async def attach_network(self) -> None:
         """Public network: an address of its own behind NAT, or the machine's network where that cannot be (`notes`
-        says so then). Raises SandboxLost."""
-        if self._link is not None or self._on_host_network:
-            return
-        if privileged():
-            try:
-                link = await to_the_end(asyncio.to_thread(self._attach))
-            except nat.NatUnavailable as e:
-                self._note(f"The public network is the machine's own, not an address behind NAT: {e}.")
-            except OSError as e:
-                raise SandboxLost(f"its network cannot be set up: {e}") from e
-            else:
-                if link.relay is not None:
-                    self._relay = Relay(*link.relay, resolver().relayed)
-                return
-        await self._use_host_network()
+        says so then). Idempotent. Raises SandboxLost."""
+        await self._running()[1].attach()
 
     async def detach_network(self) -> None:
-        """No network but `lo`. What is connected is cut. Raises SandboxLost."""
-        await to_the_end(self._unlink())
-        if self._on_host_network:
-            self._on_host_network = False
-            await self._ask(("host-network", False))
+        """No network but `lo`. What is connected is cut; a process on the machine's network cannot be cut off, and
+        ends. Idempotent. Raises SandboxLost."""
+        await self._running()[1].detach()
 
     @property
     def address_translated(self) -> bool:
         """True while the sandbox has an address of its own behind NAT."""
-        return self._link is not None
+        return self._connection is not None and self._connection.translated
 
     def memory(self) -> Memory:
         """The memory counters, while the sandbox lives."""
@@ -216,7 +148,7 @@ class Sandbox:
 
     async def space(self) -> tuple[int, int]:
         """(size, free) in bytes of the disk that the task writes to. Raises SandboxLost."""
-        size, free = await self._ask(("space",))
+        size, free = await self._line().ask(("space",))
         return size, free
 
     async def stop(self) -> None:
@@ -234,8 +166,11 @@ class Sandbox:
 
     async def _start(self) -> None:
         image = await asyncio.to_thread(self._prepare)
-        await self._spawn(image)
-        await self._await_ready()
+        self._channel = Channel()
+        await self._spawn(self._channel, image)
+        self._namespace = await self._await_ready(self._channel)
+        self._commands = Commands(self._channel)
+        self._connection = Connection(self._channel, self._namespace, self._owner, self._note)
 
     def _prepare(self) -> Path | None:
         """Folder and limits. The folder appears with its owner in it: a kill leaves nothing that nobody owns."""
@@ -250,7 +185,9 @@ class Sandbox:
         try:
             for name in ("root", "rw", "l"):
                 (new / name).mkdir()
-            for number, layer in enumerate([*self.layers, mask.current_mask(self.home)]):
+            mask = current_mask(self.home)
+            self._split = mask.split
+            for number, layer in enumerate([*self.layers, mask.path]):
                 (new / "l" / str(number)).symlink_to(layer)  # short names: mount data is one page
             (new / OWNER_FILE).write_text(json.dumps({"owner": str(self._owner)}))
             self._lock = os.open(new / OWNER_FILE, os.O_RDONLY | os.O_CLOEXEC)
@@ -261,25 +198,26 @@ class Sandbox:
             shutil.rmtree(new, ignore_errors=True)
             raise
         self.cgroups = limiting.make(self.limits, self._owner, secrets.token_hex(6))
-        if self.limits.storage_mb is None:
-            return None
+        return self._make_disk(self.limits.storage_mb) if self.limits.storage_mb is not None else None
+
+    def _make_disk(self, size_mb: int) -> Path | None:
         image = self.folder / "disk.img"
-        problem = limiting.make_disk(image, self.limits.storage_mb)
+        problem = limiting.make_disk(image, size_mb)
         if problem is not None:
             self._lack(problem)
             return None
-        self._hold("storage")
+        self.cgroups = replace(self.cgroups, held=(*self.cgroups.held, "storage"))
         return image
 
-    async def _spawn(self, image: Path | None) -> None:
+    async def _spawn(self, channel: Channel, image: Path | None) -> None:
         assert self._lock is not None
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setblocking(False)
+        places = view(self.folder, [f"l/{number}" for number in range(len(self.layers) + 1)], self._split)
+        self._places = [place for place, _ in places]
         config = {
             "folder": str(self.folder),
             "name": self.folder.name,
             "worker": os.getpid(),
-            "view": mask.view(self.folder, [f"l/{number}" for number in range(len(self.layers) + 1)]),
+            "view": places,
             "privileged": privileged(),
             "disk": str(image) if image else None,
             "shm_mb": SHM_MB,
@@ -287,9 +225,8 @@ class Sandbox:
             "keep": self.keep_upper,
             "lock": self._lock,
         }
-        self._log = os.memfd_create("sandbox-log")
         # By descriptor, not on the command line: the task can read that of pid 1.
-        with theirs, io.FileIO(os.memfd_create("sandbox-config"), "r+b") as given:
+        with channel.theirs, io.FileIO(os.memfd_create("sandbox-config"), "r+b") as given:
             given.write(marshal.dumps(config))
             given.seek(0)
             self._keeper = await asyncio.create_subprocess_exec(
@@ -297,220 +234,73 @@ class Sandbox:
                 getattr(sys, "_base_executable", None) or sys.executable,
                 *("-I", "-S", "-c", keeping.BOOT),
                 str(Path(harbor_assets.__file__).parent.parent),
-                str(theirs.fileno()),
-                pass_fds=[theirs.fileno(), self._lock],
+                str(channel.theirs.fileno()),
+                pass_fds=[channel.theirs.fileno(), self._lock],
                 start_new_session=True,  # Ctrl-C at the terminal is the worker's business
                 stdin=given,
                 stdout=subprocess.DEVNULL,
-                stderr=self._log,
+                stderr=channel.log,
                 env={},
                 cwd="/",
             )
 
-    async def _await_ready(self) -> None:
-        assert self._control is not None
-        while self._namespace is None or self._init_pid is None:
-            match await self._receive():
+    async def _await_ready(self, channel: Channel) -> int:
+        """Wait for keeper and init; returns a descriptor of the sandbox's network namespace."""
+        namespace: int | None = None
+        while namespace is None or self._init_pid is None:
+            match await channel.receive():
                 case ("pid", int(pid)), _:
                     self._init_pid = pid
-                case ("ready", str(no_disk)), [namespace]:
-                    self._namespace = namespace
+                case ("ready", str(no_disk)), [int(namespace)]:
                     if no_disk:
                         self._lack(f"storage: {no_disk}")
                 case ("error", str(text), number), _:
                     raise self._refusal(OSError(number, text)) if number else SandboxStartError(text)
                 case _:
-                    raise SandboxStartError(f"the sandbox ended while it started. {self._logged()}")
+                    raise SandboxStartError(f"the sandbox ended while it started. {channel.logged()}")
+        return namespace
 
     def _refusal(self, error: OSError) -> SandboxStartError | SandboxDiskFull:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return SandboxDiskFull(f"{self.home}: {error.strerror}. Free space there, then run again.")
         return SandboxStartError(f"{error.filename or self.folder}: {error.strerror or error}")
 
-    # -- commands ----------------------------------------------------------------------------------------------------
-
-    def _descriptors(
-        self, stack: contextlib.ExitStack, with_stdin: bool
-    ) -> tuple[socket.socket, contextlib.AbstractContextManager[list[int]], io.FileIO | None, list[io.FileIO]]:
-        """(our control socket, the command's descriptors, our end of its stdin, our ends of its stdout and stderr)."""
-        control, theirs = (stack.enter_context(end) for end in socket.socketpair())
-        control.setblocking(False)
-        inner: list[io.FileIO] = []
-        feeding = None
-        if with_stdin:
-            reader, feeding = (stack.enter_context(end) for end in pipes.make())
-            inner.append(reader)
-        reading = []
-        for _ in range(2):
-            reader, writer = (stack.enter_context(end) for end in pipes.make())
-            inner.append(writer)
-            reading.append(reader)
-        for end in (feeding, *reading):
-            if end is not None:
-                os.set_blocking(end.fileno(), False)
-
-        @contextlib.contextmanager
-        def given() -> Iterator[list[int]]:
-            try:
-                yield [theirs.fileno(), *(end.fileno() for end in inner)]
-            finally:
-                theirs.close()
-                for end in inner:
-                    end.close()
-
-        return control, given(), feeding, reading
-
-    async def _outcome(
-        self, control: socket.socket, body: bytes, seconds: float | None, tasks: Sequence[asyncio.Task[None]]
-    ) -> tuple[int, bool]:
-        """(exit code, whether it timed out). If one of `tasks` fails, so does this."""
-        loop = asyncio.get_running_loop()
-
-        async def talk() -> bytes:
-            await loop.sock_sendall(control, body)
-            return await loop.sock_recv(control, 64)
-
-        answer = loop.create_task(talk())
-        waiting: set[asyncio.Task[Any]] = {answer, *tasks}
-        deadline = None if seconds is None else loop.time() + seconds
-        try:
-            while not answer.done():
-                left = None if deadline is None else max(0.0, deadline - loop.time())
-                done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-                for task in done - {answer}:
-                    task.result()
-                if not done:
-                    break
-        except BaseException:
-            await to_the_end(self._kill_command(control, answer))
-            raise
-        if not answer.done():
-            await to_the_end(self._kill_command(control, answer))
-            return TIMED_OUT, True
-        try:
-            code = answer.result()
-        except OSError:
-            code = b""
-        if not code:
-            raise SandboxLost(f"the sandbox died under a command. {self._logged()}")
-        return int(code.partition(b"\n")[0]), False
-
-    @staticmethod
-    async def _kill_command(control: socket.socket, answer: asyncio.Task[bytes]) -> None:
-        """Have a command's processes killed, and wait until they are."""
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
-                await asyncio.get_running_loop().sock_sendall(control, b"k")
-                await answer
-
-    def _drain(self, pipe: io.FileIO) -> None:
-        loop = asyncio.get_running_loop()
-
-        def read() -> None:
-            with contextlib.suppress(BlockingIOError):
-                if not os.read(pipe.fileno(), pipes.CHUNK):
-                    self._stop_draining(pipe)
-
-        self._drained.add(pipe)
-        loop.add_reader(pipe.fileno(), read)
-
-    def _stop_draining(self, pipe: io.FileIO) -> None:
-        asyncio.get_running_loop().remove_reader(pipe.fileno())
-        self._drained.discard(pipe)
-        pipe.close()
-
-    # -- the line to init --------------------------------------------------------------------------------------------
-
-    async def _send(self, message: tuple[Any, ...], fds: Sequence[int] = ()) -> None:
-        if self._control is None or self._stopping is not None:
+    def _line(self) -> Channel:
+        if self._channel is None or self._stopping is not None:
             raise SandboxLost("the sandbox is not running")
-        data = marshal.dumps(message)
-        while True:
-            try:
-                socket.send_fds(self._control, [data], list(fds))
-            except BlockingIOError:
-                await pipes.writable(self._control.fileno())
-            except OSError as e:
-                raise SandboxLost(f"the sandbox is gone ({e.strerror}). {self._logged()}") from e
-            else:
-                return
+        return self._channel
 
-    async def _receive(self) -> tuple[tuple[Any, ...], list[int]]:
-        """A message of keeper or init and its descriptors; an empty one when they are gone."""
-        assert self._control is not None
-        await pipes.readable(self._control.fileno())
-        try:
-            return receive(self._control)
-        except OSError:
-            return (), []
-
-    async def _ask(self, message: tuple[Any, ...], fds: Sequence[int] = ()) -> Any:
-        async with self._asking:
-            await self._send(message, fds)
-            match await self._receive():
-                case ("done", value), _:
-                    return value
-                case _:
-                    raise SandboxLost(f"the sandbox is gone. {self._logged()}")
-
-    # -- network -----------------------------------------------------------------------------------------------------
-
-    def _attach(self) -> net.Link:
-        if self._namespace is None:
-            raise OSError(errno.ESRCH, "the sandbox is not running")
-        self._used_nat = True
-        self._link = net.attach(self._namespace, self._owner, relay=bool(resolver().relayed))
-        if self._link.relay_problem:
-            self._note(self._link.relay_problem)
-        return self._link
-
-    async def _use_host_network(self) -> None:
-        """Commands from now on run in the machine's network namespace. Init holds it only while it is in use."""
-        if privileged():
-            namespace = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                await self._ask(("host-network", True), [namespace])
-            finally:
-                os.close(namespace)
-        else:
-            await self._ask(("host-network", True))
-        self._on_host_network = True
-
-    async def _unlink(self) -> None:
-        link, relay, self._link, self._relay = self._link, self._relay, None, None
-        if relay is not None:
-            await relay.close()
-        if link is not None:
-            await asyncio.to_thread(net.detach, link.name)
+    def _running(self) -> tuple[Commands, Connection]:
+        if self._commands is None or self._connection is None or self._stopping is not None:
+            raise SandboxLost("the sandbox is not running")
+        return self._commands, self._connection
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
-        for pipe in tuple(self._drained):
-            self._stop_draining(pipe)
-        if self._control is not None:
-            self._control.close()  # init exits, the kernel kills all inside, the keeper removes the rest
+        if self._commands is not None:
+            self._commands.close()
+        if self._channel is not None:
+            self._channel.close()  # init exits, the kernel kills all inside, the keeper removes the rest
         await asyncio.gather(self._end_network(), self._await_keeper())
-        for fd in (self._namespace, self._log, self._lock):
+        if self._channel is not None:
+            self._channel.close_log()
+        for fd in (self._namespace, self._lock):
             if fd is not None:
                 os.close(fd)
-        self._control = self._namespace = self._log = self._lock = None
+        self._namespace = self._lock = None
         await asyncio.to_thread(self._sweep)
 
     async def _end_network(self) -> None:
-        try:
-            await self._unlink()
-            if self._used_nat:
-                await asyncio.to_thread(nat.tidy)
-        except OSError as e:
-            self._note(f"The network could not be taken down: {e}. The next command tries again.")
+        if self._connection is not None:
+            await self._connection.end()
 
     async def _await_keeper(self) -> None:
         keeper = self._keeper
         if keeper is None:
             return
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(_STOP_SECONDS):
                 await keeper.wait()
         except TimeoutError:
             for pid in (self._init_pid, keeper.pid):
@@ -526,7 +316,11 @@ class Sandbox:
             if not any(folder.exists() for folder in self.cgroups.folders):
                 break
             time.sleep(0.01)
-        if self._made and not self.keep_upper and self.folder.exists():
+        if not self._made or not self.folder.exists():
+            return
+        if self.keep_upper:
+            merge_split(self.folder, self._places)
+        else:
             keeping.remove_tree(str(self.folder))
 
     # -- words -------------------------------------------------------------------------------------------------------
@@ -535,16 +329,6 @@ class Sandbox:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
-    def _hold(self, limit: str) -> None:
-        self.cgroups = replace(self.cgroups, held=(*self.cgroups.held, limit))
-
     def _lack(self, reason: str) -> None:
         held = tuple(limit for limit in self.cgroups.held if not reason.startswith(f"{limit}:"))
         self.cgroups = replace(self.cgroups, held=held, missing=(*self.cgroups.missing, reason))
-
-    def _logged(self) -> str:
-        """The end of what keeper and init said on standard error."""
-        if self._log is None:
-            return ""
-        size = os.fstat(self._log).st_size
-        return os.pread(self._log, 2000, max(0, size - 2000)).decode(errors="replace").strip()

@@ -1,7 +1,8 @@
 """Runs a command as an ordinary user: `python as_user.py COMMAND...`, started as root.
 
 Interpreter and project may lie where such a user cannot go (below /root, say). So they are shown in a mount namespace
-of its own, where every such folder on the way is replaced by a passable one; nothing is changed outside.
+of its own, where every such folder on the way is replaced by a passable one; nothing is changed outside. There a tmpfs
+can also be mounted on folders (`AS_USER_MOUNT`).
 """
 
 import os
@@ -32,6 +33,8 @@ def main(argv: list[str]) -> None:
     os.unshare(os.CLONE_NEWNS)
     calls.mount("", "/", "", calls.REC | calls.PRIVATE)
     make_passable([Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve(), Path(__file__).resolve().parents[3]])
+    for path in os.environ.get("AS_USER_MOUNT", "").split():
+        calls.mount("tmpfs", path, "tmpfs")
     os.setgroups([])
     os.setresgid(UID, UID, UID)
     os.setresuid(UID, UID, UID)

@@ -25,12 +25,12 @@ def user_home() -> Iterator[Path]:
     remove_tree(str(path))
 
 
-def as_user(home: Path, code: str) -> str:
+def as_user(home: Path, code: str, **variables: str) -> str:
     """Run a program as an ordinary user; what it printed."""
     program = [sys.executable, "-c", code, str(home)]
     if os.geteuid() == 0:
         program = [sys.executable, str(Path(__file__).with_name("as_user.py")), *program]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), **variables}
     done = subprocess.run(program, capture_output=True, text=True, env=environment, cwd="/", timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -85,6 +85,32 @@ asyncio.run(main())
 print("done")
 """
     assert as_user(user_home, HEAD + code) == "done\n"
+
+
+@pytest.mark.req_root
+def test_something_mounted_below_a_shown_folder(user_home: Path) -> None:
+    """An ordinary user's overlay may not have such a folder as a lower layer."""
+    public = [path for path in sorted(Path("/var/lib").iterdir()) if path.is_dir() and path.stat().st_mode & 0o5 == 0o5]
+    mounted, shown = [path for path in public if not path.is_symlink() and any(path.iterdir())][:2]
+    code = f"""
+async def main():
+    box = Sandbox(home / "sandboxes" / "x", [], home=home, keep_upper=True)
+    await box.start()
+    done = await sh(box, "ls -A {mounted}; ls -A {shown} | wc -l; echo x > /var/lib/new && cat /var/lib/new")
+    assert done.stdout.decode().split() == ["{len(list(shown.iterdir()))}", "x"], done
+    assert (await sh(box, "readlink /var/run")).stdout == b"/run\\n"
+    await box.stop()
+    assert (box.upper / "var/lib/new").read_text() == "x\\n"
+    box.upper.rename(home / "layer")
+    reap(home)
+    box = Sandbox(home / "sandboxes" / "y", [home / "layer"], home=home)
+    await box.start()
+    assert (await sh(box, "cat /var/lib/new")).stdout == b"x\\n"
+    await box.stop()
+asyncio.run(main())
+print("done")
+"""
+    assert as_user(user_home, HEAD + code, AS_USER_MOUNT=str(mounted)) == "done\n"
 
 
 def test_a_killed_worker(user_home: Path) -> None:

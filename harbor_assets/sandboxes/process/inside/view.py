@@ -37,14 +37,14 @@ _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE, _AUTOCLEAR = 0x4C82, 0x4C0A, 4
 def build(config: dict, own_network: bool = True) -> str:
     """Build the view and make it this process's root. Returns why the disk could not be limited, or "".
 
-    `config`: `folder` (the sandbox's own), `view` ([(top folder or "", [lower folders, newest first])]), `privileged`,
+    `config`: `folder` (the sandbox's own), `view` ([(place below `/`, [lower folders, newest first])]), `privileged`,
     `disk` (image or None), `shm_mb`. The caller is in a mount namespace of its own. Raises OSError.
     """
     mount("", "/", "", REC | PRIVATE)
     os.chdir(config["folder"])  # paths below are relative: mount data is one page
     no_disk = _mount_disk(config["disk"]) if config["disk"] else ""
-    for top, lowers in config["view"]:
-        _overlay(top, lowers, config["privileged"])
+    for number, (place, lowers) in enumerate(config["view"]):
+        _overlay(number, place, lowers, config["privileged"])
     root = config["folder"] + "/root"
     for name in ("proc", "sys", "dev"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
@@ -58,10 +58,14 @@ def build(config: dict, own_network: bool = True) -> str:
     return no_disk
 
 
-def _overlay(top: str, lowers: list[str], privileged: bool) -> None:
+def _overlay(number: int, place: str, lowers: list[str], privileged: bool) -> None:
     # Not one overlay over "/": a lower layer that is an ancestor of an upper one is refused (ELOOP).
-    name = top or "ROOT"
-    upper, work = f"rw/upper/{name}", f"rw/work/{name}"
+    if "/" in place:  # below a split folder, where its upper folder must not lie within that of another
+        upper, work = f"rw/split/{number}/upper", f"rw/split/{number}/work"
+        if not os.path.isdir(f"root/{place}"):
+            return  # a layer has removed it
+    else:
+        upper, work = f"rw/upper/{place or 'ROOT'}", f"rw/work/{place or 'ROOT'}"
     os.makedirs(upper, exist_ok=True)
     os.makedirs(work, exist_ok=True)
     state = os.stat(lowers[0])  # what shows: a layer may have changed the folder itself
@@ -73,7 +77,7 @@ def _overlay(top: str, lowers: list[str], privileged: bool) -> None:
     options = "volatile,metacopy=off,redirect_dir=on" if privileged else "volatile,userxattr"
     mount(
         "overlay",
-        f"root/{top}",
+        f"root/{place}",
         "overlay",
         NODEV,
         f"lowerdir={':'.join(lowers)},upperdir={upper},workdir={work},{options}",
