@@ -22,7 +22,7 @@ def build_images(session: "Session", ref: str, out: Output, *, wait: bool, concu
     named = Ref.parse(ref, workspace=session.workspace)
     request = BuildRequest(revision=named.fragment, concurrency=concurrency)
     status = session.client.build_images(named, request)
-    if status.needed and not wait and session.client.base_url is None and not status.done:
+    if status.needed and not wait and not session.remote and not status.done:
         out.line("No service goes on building when this command ends, so it waits.")
         wait = True
     if status.needed and wait:
