@@ -8,21 +8,20 @@ import codecs
 import contextlib
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, override
+from typing import Any, override
 
 from harbor.environments.base import BaseEnvironment, ExecResult, OutputCallback
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
-from harbor.environments.tar_transfer import tar_pack_succeeded
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.config import ResourceMode
 from harbor.utils.path_filter import filter_paths_by_patterns
 
-from harbor_assets.sandboxes.process import transfer
+from harbor_assets.sandboxes.process import files
 from harbor_assets.sandboxes.process.dockerfile import DockerfileUnsupported
+from harbor_assets.sandboxes.process.files import TransferFailed
 from harbor_assets.sandboxes.process.host import fingerprint
 from harbor_assets.sandboxes.process.limits import Limits
 from harbor_assets.sandboxes.process.record import Record
@@ -35,14 +34,7 @@ from harbor_assets.sandboxes.process.sandbox import (
     SandboxStartError,
 )
 
-TRANSFER_SECONDS = 600.0  # Harbor's own patience with the packing of a folder
-DOWNLOAD_MB = 1024  # of one folder: what an agent leaves beyond is a fault, and must not fill the machine's disk
-SPOOL = 8 << 20  # bytes of a transfer kept in memory, then in an unnamed file
 _FULL = 1 << 20  # bytes free on the machine's disk below which a failed command is the disk's fault
-_A_FOLDER, _NO_FILE = 91, 92  # exit codes of our own scripts
-_UPLOAD_FOLDER = 'mkdir -p "$1" && exec tar -xf - -o -C "$1"'
-_DOWNLOAD_FILE = '[ -f "$1" ] || exit 92; exec tar -chf - -C "$2" -- "./$3"'
-_UPLOAD_FILE = '[ -d "$2" ] && exit 91; mkdir -p "$1" && exec tar -xf - -o -C "$1"'
 
 
 class ProcessEnvironment(BaseEnvironment):
@@ -267,40 +259,31 @@ class ProcessEnvironment(BaseEnvironment):
 
     @override
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        source, target = Path(source_path), PurePosixPath(target_path)
-        code = await self._put(
-            lambda tar: transfer.pack_file(source, target.name, tar), _UPLOAD_FILE, str(target.parent), str(target)
-        )
-        if code == _A_FOLDER:  # as `cp`: into the folder that is there
-            await self._put(lambda tar: transfer.pack_file(source, source.name, tar), _UPLOAD_FOLDER, str(target))
+        with self._watched():
+            await files.upload_file(self._running(), Path(source_path), PurePosixPath(target_path))
 
     @override
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        await self._put(lambda tar: transfer.pack_folder(Path(source_dir), tar), _UPLOAD_FOLDER, str(target_dir))
+        with self._watched():
+            await files.upload_folder(self._running(), Path(source_dir), str(target_dir))
 
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        source, target = PurePosixPath(source_path), Path(target_path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".download-") as folder:
-            # What a link points to inside; the link itself would point into this machine.
-            pack = ["sh", "-c", _DOWNLOAD_FILE, "sh", str(source), str(source.parent), source.name]
-            code = await self._get(pack, source_path, Path(folder))
-            found = Path(folder, source.name)
-            if code == _NO_FILE or not found.is_file() or found.is_symlink():
-                raise FileNotFoundError(f"{source_path} is not a file in the sandbox")
-            found.replace(target)
+        with self._watched():
+            await files.download_file(self._running(), PurePosixPath(source_path), Path(target_path))
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        await self._get(["tar", "-cf", "-", "-C", str(source_dir), "--", "."], source_dir, Path(target_dir))
+        with self._watched():
+            self._left_out(await files.download_folder(self._running(), str(source_dir), Path(target_dir)))
 
     @override
     async def download_dir_with_exclusions(
         self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
     ) -> None:
-        left_out = [f"--exclude={pattern}" for pattern in exclude]
-        await self._get(["tar", "-cf", "-", *left_out, "-C", source_dir, "--", "."], source_dir, Path(target_dir))
+        with self._watched():
+            box = self._running()
+            self._left_out(await files.download_folder(box, source_dir, Path(target_dir), exclude=exclude))
 
     @override
     async def download_dir_filtered(
@@ -313,68 +296,18 @@ class ProcessEnvironment(BaseEnvironment):
         protect: Sequence[str] | None = None,
     ) -> None:
         with self._watched():
-            listed = await self._running().exec(["find", ".", "-type", "f", "-print0"], cwd=source_dir)
-        if listed.code:
-            raise RuntimeError(f"download of {source_dir}: {_tail(listed.stderr) or f'exit code {listed.code}'}")
-        names = [os.fsdecode(name.removeprefix(b"./")) for name in listed.stdout.split(b"\0") if name]
-        wanted = set(filter_paths_by_patterns(names, include=include, exclude=exclude)) | set(protect or ())
-        chosen = [name for name in names if name in wanted]
-        if not chosen:
-            self.logger.warning("No files in %s matched include=%s exclude=%s", source_dir, include, exclude)
-            return
-        stdin = b"".join(os.fsencode(f"./{name}") + b"\0" for name in chosen)
-        pack = ["tar", "-cf", "-", "-C", source_dir, "--null", "-T", "-"]
-        await self._get(pack, source_dir, Path(target_dir), stdin)
+            names = await files.names_in(self._running(), source_dir)
+            wanted = set(filter_paths_by_patterns(names, include=include, exclude=exclude)) | set(protect or ())
+            chosen = [name for name in names if name in wanted]
+            if chosen:
+                self._left_out(await files.download_names(self._running(), source_dir, Path(target_dir), chosen))
+            else:
+                self.logger.warning("No files in %s matched include=%s exclude=%s", source_dir, include, exclude)
 
-    async def _put(self, pack: Callable[[BinaryIO], None], script: str, *args: str) -> int:
-        """Pack on the machine, unpack inside as root. Returns 0, or `_A_FOLDER`."""
-        box = self._running()
-        with tempfile.SpooledTemporaryFile(max_size=SPOOL, dir=self._scratch()) as tar, self._watched():
-            await asyncio.to_thread(pack, tar)  # pyright: ignore[reportArgumentType]
-            tar.seek(0)
-            done = await box.exec(
-                ["sh", "-c", script, "sh", *args],
-                stdin=tar,  # pyright: ignore[reportArgumentType]
-                timeout=TRANSFER_SECONDS,
-                cap=1 << 16,
-            )
-        if done.code not in (0, _A_FOLDER):
-            self._check_disk()
-            raise RuntimeError(f"upload to {args[-1]}: {_tail(done.stderr) or f'exit code {done.code}'}")
-        return done.code
-
-    async def _get(self, pack: Sequence[str], source: str, target: Path, stdin: bytes | None = None) -> int:
-        """Pack inside as root, unpack on the machine. Returns 0, or `_NO_FILE`."""
-        box = self._running()
-        limit = DOWNLOAD_MB << 20
-        size = 0
-
-        def bound(chunk: bytes, stream: str) -> None:
-            nonlocal size
-            size += len(chunk) if stream == "stdout" else 0
-            if size > limit:
-                raise _TooMuch(f"download of {source}: more than {DOWNLOAD_MB} MB")
-
-        with tempfile.SpooledTemporaryFile(max_size=SPOOL, dir=self._scratch()) as tar, self._watched():
-            done = await box.exec(
-                pack,
-                stdin=stdin,
-                timeout=TRANSFER_SECONDS,
-                on_chunk=bound,
-                cap=limit,
-                sink=tar,  # pyright: ignore[reportArgumentType]
-            )
-            errors = done.stderr.decode(errors="replace")
-            if done.code == _NO_FILE:
-                return _NO_FILE
-            if not tar_pack_succeeded(done.code, stderr=errors, logger=self.logger):
-                raise RuntimeError(f"download of {source}: {errors[-500:] or f'exit code {done.code}'}")
-            tar.seek(0)
-            unpacked = await asyncio.to_thread(transfer.unpack, tar, target, limit=limit)  # pyright: ignore[reportArgumentType]
-        if unpacked.refused:
-            self._record.count(files_not_downloaded=len(unpacked.refused))
-            self.logger.warning("Not downloaded: %s", "; ".join(unpacked.refused[:20]))
-        return 0
+    def _left_out(self, refused: Sequence[str]) -> None:
+        if refused:
+            self._record.count(files_not_downloaded=len(refused))
+            self.logger.warning("Not downloaded: %s", "; ".join(refused[:20]))
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -391,7 +324,7 @@ class ProcessEnvironment(BaseEnvironment):
         except SandboxLost as e:
             self._record.set(lost=str(e))
             raise
-        except OSError:
+        except (OSError, TransferFailed):
             self._check_disk()
             raise
 
@@ -404,19 +337,11 @@ class ProcessEnvironment(BaseEnvironment):
             self._record.set(disk_full=message)
             raise SandboxDiskFull(message)
 
-    def _scratch(self) -> str:
-        """For unnamed files, on the disk where sandboxes live: /tmp may be small, or memory."""
-        return str(self._running().folder)
-
     def _write_record(self) -> None:
         try:
             self._record.write()
         except OSError as e:
             self.logger.warning("%s cannot be written: %s", self._record.path, e)
-
-
-class _TooMuch(RuntimeError):
-    """Stops a download at its limit."""
 
 
 def _shell() -> str:
