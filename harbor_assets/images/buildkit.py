@@ -21,7 +21,11 @@ CONNECT_SECONDS = 10.0  # a BuildKit that is there answers in milliseconds
 STATUS_SECONDS = 10.0  # the log's stream ends by itself with the build; this only bounds a broken one
 CACHE_TAG = "cache"  # beside the image's own tags, in its repository
 _ERROR_MAX = 2000
-_CHANNEL = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_CHANNEL = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),  # a builder stands beside the service; a proxy of the environment is for registries
+]
 _OURS = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED})
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harbor_assets.domain.images import BuildRequest, ImageStatus, ImageView
 from harbor_assets.domain.names import Ref
 from harbor_assets.interfaces.cli.output import Output, command, one_line
+from harbor_assets.interfaces.cli.progress import REMOTE_POLL_SECONDS, patiently
 
 if TYPE_CHECKING:
     from harbor_assets.interfaces.cli.session import Session
@@ -53,7 +54,8 @@ def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageS
     told: set[tuple[str, str | None]] = set()
     tasks = {view.task for view in status.images}
     out.line(f"Images of {len(tasks)} tasks of {status.taskset_ref}")
-    pause, restarts = session.settings.watch_poll_seconds, 0
+    pause = REMOTE_POLL_SECONDS if session.remote else session.settings.watch_poll_seconds
+    restarts = 0
     while True:
         for view in status.images:
             if view.task in tasks and view.state in ("ready", "failed") and (view.task, view.role) not in told:
@@ -65,11 +67,11 @@ def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageS
                 kept = tuple(view for view in status.images if view.task in tasks)
                 return status.model_copy(update={"images": kept})
             restarts += 1
-            status = session.client.build_images(named, request)
+            status = patiently(session, lambda: session.client.build_images(named, request), "builds go on")
             continue
         time.sleep(pause)
         pause = min(_POLL_MAX_SECONDS, pause * 1.2)
-        status = session.client.image_status(named)
+        status = patiently(session, lambda: session.client.image_status(named), "builds go on")
 
 
 def exit_code(status: ImageStatus) -> int:

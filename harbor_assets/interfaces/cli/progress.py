@@ -1,6 +1,7 @@
 """Following a run: a live picture on a terminal, one line per ended task in a pipe."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from harbor_assets.domain.errors import ServiceUnavailable
@@ -43,18 +44,23 @@ def follow(session: Session, run_id: str, out: Output) -> RunStatus:
 
 
 def patient(session: Session, run_id: str) -> RunStatus:
-    """The run's status; a service that is away for a while is waited for, and that is said once."""
+    """The run's status; see `patiently`."""
+    return patiently(session, lambda: session.client.run_status(run_id), "the run goes on")
+
+
+def patiently[T](session: Session, look: Callable[[], T], meanwhile: str) -> T:
+    """What `look` answers; a service that is away for a while is waited for, and that is said once."""
     since: float | None = None
     while True:
         try:
-            status = session.client.run_status(run_id)
+            status = look()
         except ServiceUnavailable as error:
             now = time.monotonic()
             if not session.remote or (since is not None and now - since > OUTAGE_SECONDS):
                 raise
             if since is None:
                 since = now
-                note(f"{error}\nStill trying for {duration(OUTAGE_SECONDS)}; Ctrl-C stops watching, the run goes on.")
+                note(f"{error}\nStill trying for {duration(OUTAGE_SECONDS)}; Ctrl-C stops watching, {meanwhile}.")
             time.sleep(OUTAGE_PAUSE_SECONDS)
         else:
             if since is not None:
