@@ -5,9 +5,10 @@ a rerun does what is not there. A fault that says nothing of the image (the buil
 """
 
 import logging
+import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,11 +101,12 @@ class ImageBuilds:
                 if files_hash not in self._work:
                     self._work[files_hash], begun[files_hash] = _Work(), task
                     self._faults.pop(files_hash, None)
-        if begun:
-            pool = ThreadPoolExecutor(request.concurrency, thread_name_prefix="images")
-            for task in begun.values():
-                pool.submit(self._see_to, task)
-            pool.shutdown(wait=False)
+        waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        for task in begun.values():
+            waiting.put(task)
+        for number in range(min(request.concurrency, len(begun))):
+            # Daemons: a process that is told to stop must not wait for a build, which ends with its connection.
+            threading.Thread(target=self._work_off, args=(waiting,), name=f"images-{number}", daemon=True).start()
         return self._status(taskset, tasks)
 
     def status(self, workspace: str, name: str, revision: str | None = None) -> ImageStatus:
@@ -156,6 +158,11 @@ class ImageBuilds:
         return ImageStatus(taskset_ref=taskset.ref, images=tuple(views))
 
     # --- the work -------------------------------------------------------------------------------------------------
+
+    def _work_off(self, waiting: "queue.SimpleQueue[Task]") -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._see_to(waiting.get_nowait())
 
     def _see_to(self, task: Task) -> None:
         """All images of a task. Never raises: what went wrong is in a row, or told as the task's fault."""
