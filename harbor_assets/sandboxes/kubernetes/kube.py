@@ -203,19 +203,19 @@ class Kube:
             query.append(("stdin", "1"))
         url = f"{self.access.host}/api/v1/namespaces/{namespace}/pods/{pod}/exec?{urlencode(query)}"
         socket = await self._connect(url)
-        feeder = asyncio.create_task(_feed(socket, stdin)) if stdin is not None else None
+        failure: list[Exception] = []
+        feeder = asyncio.create_task(_feed(socket, stdin, failure)) if stdin is not None else None
         try:
             status = await _read(socket, out, err)
         except (aiohttp.ClientError, OSError) as error:
             raise StreamBroken(repr(error)) from error
         finally:
-            fed = None
             if feeder:
                 feeder.cancel()
-                fed = (await asyncio.gather(feeder, return_exceptions=True))[0]
+                await asyncio.gather(feeder, return_exceptions=True)
             await asyncio.shield(socket.close())
-        if isinstance(fed, SourceFailed):
-            raise fed
+        if failure:
+            raise SourceFailed(str(failure[0])) from failure[0]
         if status is None:
             raise StreamBroken(f"closed without a status, code {socket.close_code}")
         return _exit_code(status)
@@ -237,7 +237,9 @@ class Kube:
             raise StreamBroken(f"not connected: {error!r}") from error
 
 
-async def _feed(socket: aiohttp.ClientWebSocketResponse, stdin: AsyncIterator[bytes] | bytes) -> None:
+async def _feed(
+    socket: aiohttp.ClientWebSocketResponse, stdin: AsyncIterator[bytes] | bytes, failure: list[Exception]
+) -> None:
     if isinstance(stdin, bytes):
         for at in range(0, len(stdin), CHUNK):
             await socket.send_bytes(b"\0" + stdin[at : at + CHUNK])
@@ -248,9 +250,9 @@ async def _feed(socket: aiohttp.ClientWebSocketResponse, stdin: AsyncIterator[by
                     await socket.send_bytes(b"\0" + chunk)
                 except (aiohttp.ClientError, OSError):
                     return  # the reader of this socket learns of it too
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised by the reader of this socket
+            failure.append(error)
             await socket.close()  # else the command would wait for more
-            raise SourceFailed(str(error)) from error
     await socket.send_bytes(bytes([CLOSE, STDIN]))  # without it `tar -x` and `cat` would wait for ever
 
 

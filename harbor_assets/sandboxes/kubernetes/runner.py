@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 CAP = 64 << 20  # bytes kept of each stream of one command, as in the process sandbox
 PATIENCE_SECONDS = 180.0  # without any contact; an apiserver's restart takes under a minute
 KILL_SECONDS = 10.0  # of one try to end a command's processes
+UNUSABLE_TRIES = 5  # in a row of commands that the pod, alive, cannot run; a full process table may pass
 INLINE_MAX = 100_000  # bytes of a command given as an argument; the kernel takes 128 KiB
 _CUT, _NO_USER, _NEVER_STARTED, _NO_WAY = 91, 92, 93, 95
 _MARK = b"\0\0"
@@ -48,6 +49,10 @@ class Pod(Protocol):
     ) -> int: ...
 
     async def ask(self, problem: Exception) -> None: ...
+
+
+class _Unusable(StreamBroken):
+    """Our own script failed: an agent removed it, or the programs it needs."""
 
 
 class UnknownUser(Exception):
@@ -163,6 +168,9 @@ class Runner:
             if silent_since is None or call.held > before:
                 silent_since = now
             await self.pod.ask(problem)
+            call.broken = call.broken + 1 if isinstance(problem, _Unusable | ExecFailed) else 0
+            if call.broken > UNUSABLE_TRIES:
+                raise SandboxLost(f"commands cannot be run in the sandbox any more: {problem}") from problem
             if now - silent_since > self.patience:
                 raise ControlPlaneError(
                     f"no contact with the sandbox for {self.patience:.0f} s: {problem}"
@@ -186,8 +194,11 @@ class Runner:
             raise UnknownUser(f"the image has no user '{call.user}'")
         if code == _NO_WAY:
             raise UnknownUser(f"the image has no program to become user '{call.user}': setpriv, su or chroot")
-        if code == 137 or code not in (_NEVER_STARTED, _CUT):
-            raise StreamBroken(f"our follower ended with {code}")
+        if code not in (_NEVER_STARTED, _CUT):
+            kind = (
+                StreamBroken if code > 128 else _Unusable
+            )  # killed by a signal: an agent's `kill -9 -1`, or the pod's end
+            raise kind(f"our script ended with {code}")
         return None
 
     async def _end(self, call: "_Call") -> None:
@@ -222,6 +233,7 @@ class _Call:
     err: bytearray = field(default_factory=bytearray)
     launched: bool = False
     reconnects: int = 0
+    broken: int = 0
     _shown: int = 0
     _end: int | None = None
 

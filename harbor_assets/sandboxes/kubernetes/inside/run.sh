@@ -43,6 +43,7 @@ become() {
   elif [ -n "$known" ] && [ -z "$group" ] && command -v su >/dev/null 2>&1; then run="su $name -s $shell"
   elif chroot --userspec=0:0 / true 2>/dev/null; then run="chroot --userspec=$uid:$gid /"
   else return 95; fi
+  return 0
 }
 
 if [ "$size" != - ]; then

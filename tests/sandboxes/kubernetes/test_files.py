@@ -1,0 +1,151 @@
+"""Files into a pod and out of it."""
+
+import filecmp
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("harbor")
+
+from harbor_assets.sandboxes.kubernetes.kube import StreamBroken
+
+from .conftest import run
+
+pytestmark = pytest.mark.req_k8s
+Make = Callable[..., Any]
+
+
+def tree(root: Path, files: int) -> Path:
+    for i in range(files):
+        path = root / f"d{i % 50}" / f"f{i}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(i % 700))
+    (root / "tool").write_text("#!/bin/sh\necho ran\n")
+    (root / "tool").chmod(0o751)
+    (root / "link").symlink_to("tool")
+    (root / "empty").mkdir()
+    return root
+
+
+def same(one: Path, other: Path) -> bool:
+    found = filecmp.dircmp(one, other)
+    if found.left_only or found.right_only or found.funny_files:
+        return False
+    _, wrong, errors = filecmp.cmpfiles(one, other, found.common_files, shallow=False)
+    return not wrong and not errors and all(same(one / name, other / name) for name in found.common_dirs)
+
+
+def test_three_thousand_files_and_back(sandbox: Make, tmp_path: Path) -> None:
+    async def work() -> None:
+        source = tree(tmp_path / "source", 3000)
+        async with sandbox() as box:
+            await box.upload_dir(source, "/work/in side")
+            done = await box.exec(
+                "cd '/work/in side' && ./link && stat -c %a tool && readlink link && find . -type f | wc -l"
+            )
+            assert done.stdout == "ran\n751\ntool\n3001\n"
+            await box.download_dir("/work/in side", tmp_path / "back")
+            assert same(source, tmp_path / "back")
+            assert stat.S_IMODE((tmp_path / "back/tool").stat().st_mode) == 0o751
+            assert (tmp_path / "back/link").readlink() == Path("tool")
+            assert (tmp_path / "back/empty").is_dir()
+            await box.download_dir_filtered(source_dir="/work/in side", target_dir=tmp_path / "some", include=["d7/*"])
+            assert {p.name for p in (tmp_path / "some").iterdir()} == {"d7"}
+            await box.download_dir_with_exclusions(
+                source_dir="/work/in side", target_dir=tmp_path / "less", exclude=["d*"]
+            )
+            assert not list((tmp_path / "less").glob("d*"))
+
+    run(work())
+
+
+def test_a_hundred_megabytes_and_single_files(sandbox: Make, tmp_path: Path) -> None:
+    async def work() -> None:
+        big = tmp_path / "big"
+        big.write_bytes(os.urandom(1 << 20) * 100)
+        async with sandbox() as box:
+            await box.upload_file(big, "/data/deep/big")
+            await box.download_file("/data/deep/big", tmp_path / "got")
+            assert filecmp.cmp(big, tmp_path / "got", shallow=False)
+            (tmp_path / "small").write_text("s")
+            await box.upload_file(tmp_path / "small", "/data")  # a folder: into it
+            assert (await box.exec("cat /data/small")).stdout == "s"
+            with pytest.raises(RuntimeError, match="nothing"):
+                await box.download_file("/nothing", tmp_path / "x")
+            with pytest.raises(FileNotFoundError):
+                await box.upload_file(tmp_path / "not-there", "/data/y")
+            with pytest.raises(RuntimeError, match="upload to"):
+                await box.upload_dir(tmp_path / "environment", "/proc/x")
+
+    run(work())
+
+
+def test_a_cut_transfer_is_done_again(sandbox: Make, tmp_path: Path) -> None:
+    async def work() -> None:
+        source = tree(tmp_path / "source", 200)
+        (source / "bulk").write_bytes(os.urandom(20 << 20))
+        async with sandbox() as box:
+            real, cuts = box._pod.exec, 0
+
+            async def cutting(command: list[str], **how: Any) -> int:
+                nonlocal cuts
+                if cuts % 2:
+                    cuts += 1
+                    return await real(command, **how)
+                cuts += 1
+                for name in ("out",):
+                    if how.get(name) and "tar" in command:
+                        inner = how[name]
+                        seen = 0
+
+                        async def some(data: bytes, inner: Any = inner) -> None:
+                            nonlocal seen
+                            seen += len(data)
+                            if seen > 4 << 20:
+                                raise StreamBroken("cut by the test")
+                            await inner(data)
+
+                        how[name] = some
+                if how.get("stdin") is not None:
+                    whole = how["stdin"]
+
+                    async def part() -> Any:
+                        seen = 0
+                        async for chunk in whole:
+                            seen += len(chunk)
+                            if seen > 4 << 20:
+                                return
+                            yield chunk
+
+                    how["stdin"] = part()
+                    await real(command, **how)
+                    raise StreamBroken("cut by the test")
+                try:
+                    return await real(command, **how)
+                except Exception as error:
+                    raise StreamBroken(str(error)) from error
+
+            box._pod.exec = cutting
+            await box.upload_dir(source, "/work")
+            await box.download_dir("/work", tmp_path / "back")
+            box._pod.exec = real
+            assert cuts == 4
+            assert same(source, tmp_path / "back")
+
+    run(work())
+
+
+def test_what_an_agent_leaves_cannot_lead_outside(sandbox: Make, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with sandbox() as box:
+            await box.exec(
+                "mkdir /o; cd /o; ln -s /etc/passwd abs; ln -s ../../x up; mkfifo pipe; echo a > ok; ln -s ok in"
+            )
+            await box.download_dir("/o", tmp_path / "o")
+            assert {p.name for p in (tmp_path / "o").iterdir()} == {"ok", "in"}
+
+    run(work())
