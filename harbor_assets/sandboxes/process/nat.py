@@ -167,6 +167,7 @@ def _table(network: ipaddress.IPv4Network) -> list[bytes]:
         *(rule("through", ours, nft.ipv4(), nft.destination_in(cloud), nft.reject()) for cloud in METADATA),
         rule("through", ours, nft.redirected(), nft.reject()),
         rule("through", ours, nft.to_interfaces(PREFIX), nft.reject()),
+        *(rule("through", ours, nft.to_interface(bridge), nft.reject()) for bridge in _engines()),
         rule("through", nft.to_interfaces(PREFIX), nft.not_an_answer(), nft.verdict(nft.DROP)),
         rule("in", ours, nft.reject()),
     ]
@@ -253,6 +254,14 @@ def _free_network() -> ipaddress.IPv4Network:
         if not any(network.overlaps(other) for other in used):
             return network
     raise NatUnavailable(f"each of {', '.join(_NETWORKS)} overlaps a network of this machine")
+
+
+def _engines() -> list[str]:
+    """Bridges behind which containers and machines of this machine live: their services are its own. Not one that
+    leads to the world."""
+    rows = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
+    uplinks = {row[0] for row in rows if row[1] == row[7] == "00000000"}
+    return [name for name in _bridges() if name not in uplinks]
 
 
 def _bridges() -> tuple[str, ...]:

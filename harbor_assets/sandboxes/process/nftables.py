@@ -32,6 +32,7 @@ _SUBSYSTEM = 10 << 8
 _BATCH_BEGIN, _BATCH_END = 16, 17
 _SOURCE, _DESTINATION = 12, 16  # offsets in the IPv4 header
 _ESTABLISHED_OR_RELATED = 0x6
+_NAME_SIZE = 16  # IFNAMSIZ
 _DESTINATION_CHANGED = 0x20  # IPS_DST_NAT
 
 type Expressions = Sequence[bytes]
@@ -84,6 +85,11 @@ def from_interfaces(prefix: str) -> Expressions:
 def to_interfaces(prefix: str) -> Expressions:
     """Packets that go out by such an interface."""
     return [_meta(7), _compare(prefix.encode())]
+
+
+def to_interface(name: str) -> Expressions:
+    """Packets that go out by the interface of that name."""
+    return [_meta(7), _compare(name.encode().ljust(_NAME_SIZE, b"\0"))]
 
 
 def not_to_interfaces(prefix: str) -> Expressions:

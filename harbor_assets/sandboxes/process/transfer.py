@@ -56,7 +56,10 @@ def unpack(tar: BinaryIO, target: Path, *, limit: int) -> Unpacked:
                 raise Unsafe(f"more than {limit >> 20} MB of files")
             reason = _reason_against(member, target)
             if reason is None:
-                _write(archive, member, target)
+                try:
+                    _write(archive, member, target)
+                except (FileExistsError, NotADirectoryError, IsADirectoryError) as e:
+                    raise Unsafe(f"{member.name[:200]} is a folder and a file") from e
                 done.files += 1
             elif reason:
                 done.refused.append(f"{member.name[:200]}: {reason}")
@@ -115,8 +118,6 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> N
         path.mkdir(exist_ok=True)
         path.chmod(member.mode & _BITS | 0o700)  # the worker must be able to read and to remove it
         return
-    if path.is_dir() and not path.is_symlink():
-        raise Unsafe(f"{member.name[:200]} is a folder and a file")
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     if member.issym():

@@ -1,7 +1,8 @@
 """A machine of its own for a test: network namespace, /run, /sys and resolv.conf, with a small world beyond it.
 
-`World` is one host at 203.0.113.1 (and at every other address asked of it) that answers each TCP connection with the
-address it came from; the machine's address is 203.0.113.2. All of it ends with the process that made it.
+The world is a host at 203.0.113.1 that answers each TCP connection with the address it came from, and names; the
+machine's address is 203.0.113.2. Behind a bridge of the machine stands what could be a container, at 172.18.0.2. All of
+it ends with the process that made it.
 """
 
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 from harbor_assets.sandboxes.process.inside import calls
 from harbor_assets.sandboxes.process.netlink import ACK, CREATE, EXCLUSIVE, ROUTE, Netlink, attribute, message
 
-WORLD, MACHINE, METADATA = "203.0.113.1", "203.0.113.2", "169.254.169.254"
+WORLD, MACHINE, METADATA, CONTAINER = "203.0.113.1", "203.0.113.2", "169.254.169.254", "172.18.0.2"
 
 
 def in_own_machine(work: Callable[[], None], resolv_conf: str = f"nameserver {WORLD}\n") -> None:
@@ -104,10 +105,16 @@ def _make_machine(resolv_conf: str) -> None:
     threading.Thread(target=_world, args=(namespaces, connected, up), daemon=True).start()
     namespace = namespaces.get(timeout=10)
     with Netlink(ROUTE) as netlink:
-        peer = _head(0) + attribute(3, "eth0") + attribute(28, struct.pack("i", namespace))
-        info = attribute(18, [attribute(1, b"veth"), attribute(2, [attribute(1 | 0x8000, peer)])])
-        netlink.talk(message(16, ACK | CREATE | EXCLUSIVE, _head(0) + attribute(3, "up0") + info))
+        for ours, theirs in (("up0", "eth0"), ("port0", "eth1")):
+            peer = _head(0) + attribute(3, theirs) + attribute(28, struct.pack("i", namespace))
+            info = attribute(18, [attribute(1, b"veth"), attribute(2, [attribute(1 | 0x8000, peer)])])
+            netlink.talk(message(16, ACK | CREATE | EXCLUSIVE, _head(0) + attribute(3, ours) + info))
+        info = attribute(18, [attribute(1, b"bridge")])
+        netlink.talk(message(16, ACK | CREATE | EXCLUSIVE, _head(0) + attribute(3, "engine0") + info))
+        master = attribute(10, struct.pack("i", socket.if_nametoindex("engine0")))
+        netlink.talk(message(16, ACK, _head(socket.if_nametoindex("port0"), up=1) + master))
     configure("lo", [])
+    configure("engine0", [("172.18.0.1", 24)])
     configure("up0", [(MACHINE, 24)], gateway=WORLD)
     connected.set()
     assert up.wait(10)
@@ -119,7 +126,8 @@ def _world(namespaces: "queue.Queue[int]", connected: threading.Event, up: threa
     connected.wait(10)
     configure("lo", [])
     configure("eth0", [(WORLD, 24), (METADATA, 16), ("198.51.100.7", 32)])
-    for address in (WORLD, METADATA, "198.51.100.7"):
+    configure("eth1", [(CONTAINER, 24)])
+    for address in (WORLD, METADATA, "198.51.100.7", CONTAINER):
         serve(address, 80)
     serve_names(WORLD, "198.51.100.7")
     up.set()

@@ -171,13 +171,13 @@ def test_a_fork_bomb_ends_with_its_timeout(home: Path) -> None:
 
 def test_what_is_left_running_lives_on(home: Path) -> None:
     """A server that an agent leaves for the tests, with its output still on the command's pipe."""
-    script = "(while true; do echo line; sleep 0.02; done) & echo $!"
+    script = "(while true; do echo line; sleep 0.02; done) & echo $! >&2"
 
     async def work() -> tuple[bytes, bytes]:
         async with sandbox(home) as box:
             first = await sh(box, script)
             await asyncio.sleep(0.5)
-            pid = first.stdout.split()[0].decode()
+            pid = first.stderr.decode().strip()
             assert (await sh(box, "true", timeout=5)).code == 0
             alive = (await sh(box, f"kill -0 {pid} && echo alive")).stdout
             await box.kill_all()
@@ -288,6 +288,7 @@ def test_deep_and_barred_folders_are_removed(home: Path) -> None:
     assert not run(work()).exists()
 
 
+@pytest.mark.req_root
 def test_descriptors_of_the_worker_stay_with_it(home: Path, tmp_path: Path) -> None:
     """A lock that a keeper held as well would outlive its worker."""
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)

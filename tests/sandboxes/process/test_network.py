@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from harbor_assets.sandboxes.process.reap import reap
 from harbor_assets.sandboxes.process.sandbox import Sandbox
 
 from .conftest import sandbox, sh
-from .own_machine import MACHINE, METADATA, WORLD, configure, in_own_machine, serve, serve_names
+from .own_machine import CONTAINER, MACHINE, METADATA, WORLD, configure, in_own_machine, serve, serve_names
 
 pytestmark = pytest.mark.req_root
 
@@ -107,6 +108,8 @@ def test_services_of_the_machine_and_metadata_are_refused(machine: Callable[...,
                 for port in (8080, 8081, 8082):
                     assert (await connect(box, address, port)).startswith("no:")
             assert (await connect(box, METADATA)).startswith("no:")
+            assert socket.create_connection((CONTAINER, 80), timeout=2).recv(99) == b"172.18.0.1\n"  # the machine may
+            assert (await connect(box, CONTAINER)).startswith("no:")
             assert (await connect(box, "127.0.0.1", 8082)).startswith("no:")  # its own loopback
             link_local = next(iter(_link_local("harbor0")), None)
             assert link_local is None  # IPv6 would lead around the rules
