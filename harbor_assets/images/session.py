@@ -41,7 +41,8 @@ class Session:
     def __enter__(self) -> Self:
         self._home = tempfile.TemporaryDirectory(prefix="harbor-build-")
         address = Path(self._home.name) / "s"
-        self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=[("grpc.max_receive_message_length", -1)])
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="buildkit-session")
+        self._server = grpc.server(self._pool, options=[("grpc.max_receive_message_length", -1)])
         self._server.add_generic_rpc_handlers((_Handlers(self._folders, self._credentials),))
         self._server.add_insecure_port(f"unix:{address}")
         self._server.start()
@@ -68,6 +69,7 @@ class Session:
         self._stream.cancel()
         self._socket.close()
         self._server.stop(grace=None).wait()
+        self._pool.shutdown(wait=False)  # gRPC leaves it to whoever made it
         self._pump.join()
         self._home.cleanup()
 
