@@ -208,8 +208,8 @@ def test_following_links_agrees_with_the_kernel(tmp_path_factory: pytest.TempPat
     for path in ("a/l0", "c/l1", "l2"):
         end = tree.follow(tree.get(path) or pytest.fail(path))
         try:
+            (root / path).stat()  # the kernel's word: pathlib walks `file/..` as if a file were a folder
             real = (root / path).resolve(strict=True)
-            real.stat()
         except (OSError, RuntimeError):
             real = None
         if isinstance(end, Entry):
