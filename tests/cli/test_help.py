@@ -23,6 +23,8 @@ COMMANDS = [
     ("ui",),
     ("serve",),
     ("context",),
+    ("cluster",),
+    *(("cluster", verb) for verb in ("install", "uninstall", "migrate", "context")),
     *(("context", verb) for verb in ("add", "use", "list", "show", "remove")),
     ("tasksets",),
     ("tasksets", "create"),
@@ -51,7 +53,9 @@ def test_every_command_says_what_it_is_for_and_shows_an_example(bare: Any, comma
     assert words in example[1]
     options = set(re.findall(r" (--[a-z-]+)", example[1]))
     assert options <= {
-        option for option in options if command in ((), ("runs",), ("tasksets",), ("context",)) or option in said.out
+        option
+        for option in options
+        if command in ((), ("runs",), ("tasksets",), ("context",), ("cluster",)) or option in said.out
     }
 
 

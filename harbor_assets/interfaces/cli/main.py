@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from harbor_assets.interfaces.cli import config, context, edge, quickstart, runs, serve, tasksets, ui
+from harbor_assets.interfaces.cli import cluster, config, context, edge, quickstart, runs, serve, tasksets, ui
 from harbor_assets.interfaces.cli.options import examples
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ context.add_to(app)
 config.add_to(app)
 ui.add_to(app)
 serve.add_to(app)
+cluster.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,1 @@
+"""Installing on a cluster: images, manifests, waiting, removing. A thin wrap of kustomize, kubectl and buildctl."""

@@ -1,0 +1,85 @@
+"""What an install changes in the manifests of an overlay. Pure: objects in, objects out."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from harbor_assets.sandboxes.kubernetes.network import policies
+
+Object = dict[str, Any]
+
+NAMESPACE = "harbor-assets"
+PART_OF = "app.kubernetes.io/part-of"
+OURS = "harbor-assets"
+SERVICE_IMAGE, WORKER_IMAGE = "harbor-assets-service", "harbor-assets-worker"
+ENV = "harbor-assets-env"
+POSTGRES, PASSWORD_KEY = "harbor-assets-postgres", "postgresql-password"
+CATALOG, CATALOG_KEY = "harbor-assets-catalog", "HARBOR_ASSETS_CATALOG_URL"
+EGRESS, EGRESS_KEY = "harbor-assets-egress", "HARBOR_ASSETS_EGRESS_SECRET"
+CONFIGURATION = "harbor-assets/configuration"  # annotation: pods are made anew when what they read has changed
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """What an install decides: images, secrets (key -> text), settings, and the nodes' addresses."""
+
+    service_image: str
+    worker_image: str
+    password: str
+    egress_secret: str
+    namespace: str = NAMESPACE
+    settings: Mapping[str, str] = field(default_factory=dict)
+    nodes: Sequence[str] = ()
+
+
+def adapt(objects: Iterable[Object], install: Install) -> list[Object]:
+    """The overlay's objects with what the install decides."""
+    made = [_adapted(deepcopy(item), install) for item in objects]
+    closed = {policy["metadata"]["name"]: policy for policy in policies(install.nodes)}
+    for item in made:
+        name = item["metadata"]["name"]
+        if item["kind"] == "NetworkPolicy" and name in closed:
+            item["spec"] = closed[name]["spec"]
+    read = [item for item in made if item["kind"] in ("ConfigMap", "Secret")]
+    mark = hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:16]
+    for item in made:
+        if item["kind"] == "Deployment" and item["metadata"]["name"] != POSTGRES:
+            item["spec"]["template"]["metadata"].setdefault("annotations", {})[CONFIGURATION] = mark
+    return made
+
+
+def _adapted(item: Object, install: Install) -> Object:
+    kind, meta = item["kind"], item["metadata"]
+    if kind == "Namespace":
+        meta["name"] = install.namespace
+    elif "namespace" in meta:
+        meta["namespace"] = install.namespace
+    for subject in item.get("subjects") or ():
+        subject["namespace"] = install.namespace
+    if kind == "ConfigMap" and meta["name"] == ENV:
+        item["data"] |= {
+            "HARBOR_ASSETS_NAMESPACE": install.namespace,
+            "HARBOR_ASSETS_WORKER_IMAGE": install.worker_image,
+            **install.settings,
+        }
+    elif kind == "Secret" and meta["name"] in (POSTGRES, CATALOG, EGRESS):
+        item.pop("data", None)
+        item["stringData"] = {
+            POSTGRES: {PASSWORD_KEY: install.password},
+            CATALOG: {CATALOG_KEY: catalog_url(install.password)},
+            EGRESS: {EGRESS_KEY: install.egress_secret},
+        }[meta["name"]]
+    elif kind == "Deployment":
+        pod = item["spec"]["template"]["spec"]
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            if container["image"].rpartition("/")[2].partition(":")[0] == SERVICE_IMAGE:
+                container["image"] = install.service_image
+    return item
+
+
+def catalog_url(password: str) -> str:
+    """The catalog's URL. `password` is safe in a URL: `cluster install` makes it of hexadecimal digits."""
+    return f"postgresql+psycopg://harbor:{password}@{POSTGRES}:5432/harbor_assets"
