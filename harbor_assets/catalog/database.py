@@ -106,6 +106,7 @@ class Database:
         if self._path is None:
             limits = {
                 "connect_timeout": max(2, int(self._busy_seconds)),  # libpq's smallest
+                "client_encoding": "utf8",  # else a server set up as SQL_ASCII answers in bytes
                 "options": f"-c lock_timeout={int(self._busy_seconds * 1000)}",
             }
             return create_engine(url, connect_args=limits, pool_pre_ping=True)

@@ -29,7 +29,7 @@ STOP_GRACE_SECONDS = (
     20.0  # a cancelled trial stops its sandbox in well under a second; past this it is left to the reaper
 )
 
-PATIENCE_SECONDS = 600.0  # an ended trial waits this long for its catalog or store: longer than a database restarts
+PATIENCE_SECONDS = 600.0  # a trial waits this long for its catalog or store: longer than a database restarts
 PATIENCE_PAUSE_SECONDS = 2.0
 
 
@@ -89,13 +89,13 @@ class Execution:
         Raises `StorageFull` and other faults of our own after the trials under way were stopped; their rows are
         missing then, and the next execution runs them.
         """
-        rows = self._runs.outcomes(self._run.id)
+        rows = await patiently(self._runs.outcomes, self._run.id)
         todo: dict[int, list[int]] = {}
         for task, k in unfinished(self._plan, rows):
             if self._only not in (None, task.index):
                 continue
             todo.setdefault(task.index, []).append(k)
-        self._tries = self._runs.tries(self._run.id)
+        self._tries = await patiently(self._runs.tries, self._run.id)
         gate = asyncio.Semaphore(self._plan.n_concurrent)
         done = {r.index: [x for x in rows if x.index == r.index] for r in rows}
         jobs = [
@@ -167,7 +167,7 @@ class Execution:
         async with gate:
             if not self._started:
                 self._started = True
-                await asyncio.to_thread(self._runs.mark_started, self._run.id, self._clock())
+                await patiently(self._runs.mark_started, self._run.id, self._clock())
             self._listener.task_began(self._run.id, task)
             try:
                 for k in ks:
@@ -180,9 +180,7 @@ class Execution:
         start = self._clock()
         number = len(earlier) + 1
         folder = self._work / f"try-{number}" / trial_id(task, k)
-        await asyncio.to_thread(
-            self._runs.add_try, self._run.id, task.index, k, start, evidence_path(self._run.id, task, k)
-        )
+        await patiently(self._runs.add_try, self._run.id, task.index, k, start, evidence_path(self._run.id, task, k))
         try:
             ending = await self._attempt(task, k, folder)
         except asyncio.CancelledError:
@@ -220,14 +218,14 @@ class Execution:
         evidence = evidence_path(self._run.id, task, k) if folder.is_dir() else None
         if evidence:
             key = f"{bundle_key(self._run.id)}/{evidence}"
-            left_out = await _patiently(self._artifacts.put_tree, key, folder)
+            left_out = await patiently(self._artifacts.put_tree, key, folder)
             if left_out:
                 ending = replace(ending, details={**ending.details, "evidence_left_out": left_out})
         last = Try(
             start=start, end=self._clock(), cost=ending.measurements.cost_usd, error=ending.error, leftovers=evidence
         )
         outcome = row(self._plan, task, k, ending, tries=(*earlier, last), evidence=evidence)
-        await _patiently(self._runs.add_outcome, outcome)
+        await patiently(self._runs.add_outcome, outcome)
         return outcome
 
     async def _keep_lost_tries(self, task: PlannedTask, k: int) -> list[Try]:
@@ -245,8 +243,8 @@ class Execution:
         return kept
 
 
-async def _patiently[**P, T](work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do it again while a service does not answer: what it keeps is a trial that took minutes or hours."""
+async def patiently[**P, T](work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do it again while a service does not answer: a trial that took minutes or hours is not given up for that."""
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -254,7 +252,7 @@ async def _patiently[**P, T](work: Callable[P, T], *args: P.args, **kwargs: P.kw
         except ServiceUnavailable as error:
             if time.monotonic() >= until:
                 raise
-            log.warning("an ended trial cannot be stored yet: %s", error)
+            log.warning("waiting: %s", error)
             await asyncio.sleep(PATIENCE_PAUSE_SECONDS)
 
 

@@ -17,7 +17,7 @@ from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run
 from harbor_assets.engine.account import Lost, lost_tries, never_ran, row, unfinished
 from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.evaluations import deadline
-from harbor_assets.engine.execution import Ended, Execution, Listener, plan_work
+from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class RunEngine:
 
         Raises KeyError if the run has no task with that index.
         """
-        run = self._runs.get_run(run_id)
+        run = await patiently(self._runs.get_run, run_id)
         return await self._execution(run, listener, only=run.plan.task(index).index).run(stop)
 
     def take_slot(self, run_id: str) -> list[int]:

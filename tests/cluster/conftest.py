@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 
 from tests.cluster.harness.manifests import deployment
 
 ROOT = Path(__file__).parents[2]
+HARNESS = ROOT / "tests" / "cluster" / "harness"
 PATIENCE_SECONDS = 180  # two cores shared with everything else
 
 
@@ -32,6 +35,19 @@ class Deployment:
 
     def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
         return run("kubectl", "-n", self.namespace, *words, stdin=stdin, check=check)
+
+    def deploy(self, image: str) -> None:
+        items = deployment(self.namespace, image)
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        self.ready("postgres")
+        # Not the first database: Dagster and the catalog each have a table named alembic_version.
+        psql = ("exec", "deploy/harbor-assets-postgres", "--", "psql", "-U", "dagster", "-h", "127.0.0.1")
+        self.kubectl(*psql, "-c", "CREATE DATABASE harbor ENCODING 'UTF8' TEMPLATE template0", "dagster", check=False)
+        self.ready("code", "daemon")
+
+    def ready(self, *names: str) -> None:
+        for name in names:
+            self.kubectl("rollout", "status", f"deploy/harbor-assets-{name}", "--timeout=120s")
 
     def get(self, kind: str, selector: str) -> list[dict[str, Any]]:
         return json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))["items"]
@@ -92,29 +108,47 @@ class Deployment:
         assert killed, f"no process of {pod} found"
 
 
-@pytest.fixture(scope="session")
-def image() -> str:
-    """The working tree as an image in the cluster's registry."""
-    name = f"{os.environ['TEST_REGISTRY']}/harbor-assets-cluster-tests:{secrets.token_hex(4)}"
+def build_context(folder: Path) -> None:
+    """What the image is made of: the working tree, and what it needs by name."""
+    project = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = [*project["dependencies"], *project["optional-dependencies"]["cluster"]]
+    (folder / "requirements.txt").write_text("\n".join(needs))
+    app = folder / "app"
+    for package in ("harbor_assets", "resources", "sensors"):
+        shutil.copytree(ROOT / package, app / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(HARNESS / "scripted.py", app / "harbor_assets" / "trials" / "harbor.py")
+    shutil.copy(HARNESS / "inside.py", app)
+    info = app / "harbor_assets-0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: harbor-assets\nVersion: 0.0\n")
+
+
+def build_image(folder: Path, tag: str) -> str:
+    """Build and push; the image's name."""
+    build_context(folder)
+    name = f"{os.environ['TEST_REGISTRY']}/harbor-assets-cluster-tests:{tag}"
     run(
         "buildctl", "--addr", os.environ["TEST_BUILDKIT"], "build", "--frontend", "dockerfile.v0",
-        "--local", f"context={ROOT}", "--local", f"dockerfile={ROOT / 'tests/cluster/harness'}",
+        "--local", f"context={folder}", "--local", f"dockerfile={HARNESS}",
         "--opt", "filename=Containerfile", "--output", f"type=image,name={name},push=true,registry.insecure=true",
     )  # fmt: skip
     return name
 
 
 @pytest.fixture(scope="session")
-def deployed(image: str) -> Iterator[Deployment]:
-    it = Deployment(f"room-c-{secrets.token_hex(3)}")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """The working tree, deployed; or what is deployed in HARBOR_ASSETS_TEST_NAMESPACE, which is then left as it is."""
+    if kept := os.environ.get("HARBOR_ASSETS_TEST_NAMESPACE"):
+        it = Deployment(kept)
+        it.taskset = it.ask("publish", tasks=12)["taskset_ref"]
+        yield it
+        return
+    it = Deployment(f"cluster-tests-{secrets.token_hex(3)}")
+    image = build_image(tmp_path_factory.mktemp("image"), secrets.token_hex(4))
     run("kubectl", "create", "namespace", it.namespace)
     try:
-        manifests = {"apiVersion": "v1", "kind": "List", "items": deployment(it.namespace, image)}
-        it.kubectl("apply", "-f", "-", stdin=json.dumps(manifests))
-        for name in ("postgres", "code", "daemon"):
-            it.kubectl("rollout", "status", f"deploy/harbor-assets-{name}", "--timeout=300s")
+        it.deploy(image)
         it.taskset = it.eventually(lambda: it.ask("publish", tasks=12)["taskset_ref"])
         yield it
     finally:
-        if not os.environ.get("HARBOR_ASSETS_TEST_KEEP"):
-            run("kubectl", "delete", "namespace", it.namespace, "--wait=false", check=False)
+        run("kubectl", "delete", "namespace", it.namespace, "--wait=false", check=False)

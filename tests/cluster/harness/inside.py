@@ -29,7 +29,7 @@ def publish(tasks: int) -> Any:
         (folder / "instruction.md").write_text("Sleep.\n")
         (folder / "environment" / "Dockerfile").write_text("FROM debian:bookworm-slim\n")
         (folder / "tests" / "test.sh").write_text("#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n")
-    words = ["harbor-assets", "tasksets", "create", "--harbor-dir", str(root), "--json"]
+    words = [sys.executable, "-m", "harbor_assets", "tasksets", "create", "--harbor-dir", str(root), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -32,7 +32,6 @@ def deployment(namespace: str, image: str) -> list[Object]:
             },
         ),
         _object("ConfigMap", "harbor-assets-env", data=env),
-        _object("ConfigMap", "harbor-assets-initdb", data={"harbor.sql": "CREATE DATABASE harbor;"}),
         _object("ConfigMap", "harbor-assets-instance", data=_instance(namespace)),
         _object(
             "PersistentVolumeClaim",
@@ -175,15 +174,15 @@ def _postgres() -> Object:
             {"name": "POSTGRES_USER", "value": "dagster"},
             {"name": "POSTGRES_DB", "value": "dagster"},
             {"name": "POSTGRES_PASSWORD", "value": PASSWORD},
+            {"name": "PGPASSWORD", "value": PASSWORD},
         ],
         "readinessProbe": {
-            "exec": {"command": ["psql", "-U", "dagster", "-h", "127.0.0.1", "-c", "select 1", "harbor"]},
-            "periodSeconds": 3,
+            "exec": {"command": ["psql", "-U", "dagster", "-h", "127.0.0.1", "-c", "select 1", "dagster"]},
+            "periodSeconds": 5,
+            "timeoutSeconds": 30,  # it is a program, and the cores are shared
         },
-        "volumeMounts": [{"name": "initdb", "mountPath": "/docker-entrypoint-initdb.d"}],
     }
-    initdb = {"name": "initdb", "configMap": {"name": "harbor-assets-initdb"}}
-    return _pods("harbor-assets-postgres", {"containers": [container], "volumes": [initdb]})
+    return _pods("harbor-assets-postgres", {"containers": [container]})
 
 
 def _program(name: str, image: str, command: list[str]) -> Object:

@@ -1,0 +1,149 @@
+"""Evaluations on a real cluster, with scripted trials. Every trial below is told by its Job's own name."""
+
+import json
+
+import pytest
+
+from tests.cluster.conftest import Deployment
+
+pytestmark = pytest.mark.req_k8s
+
+
+def indexes(status: dict, outcome: str) -> list[int]:  # type: ignore[type-arg]
+    return [o["index"] for o in status["outcomes"] if o["outcome"] == outcome]
+
+
+def test_twelve_tasks_at_a_cap_of_four(deployed: Deployment) -> None:
+    run_id = deployed.submit(12, n_concurrent=4, script={"seconds": 3})
+    most, seen = 0, {}
+    while deployed.status(run_id)["phase"] in ("accepted", "running"):
+        jobs = deployed.jobs(run_id)
+        seen |= {name: job["metadata"]["labels"] for name, job in jobs.items()}
+        most = max(most, len([j for n, j in jobs.items() if "-task-" in n and j["status"].get("active")]))
+    status = deployed.wait(run_id)
+    assert (status["phase"], status["state"], status["executions"]) == ("completed", "ready", 1)
+    assert indexes(status, "scored") == list(range(12))
+    assert status["tries"] == [1] * 12
+    assert 2 <= most <= 4
+    tasks = {name: labels for name, labels in seen.items() if "-task-" in name}
+    assert set(tasks) <= {f"{run_id}-task-{i}" for i in range(12)}
+    for name, labels in tasks.items():
+        assert labels["harbor/task"] == name.rpartition("-")[2]
+        assert labels["harbor/run-id"] == run_id
+        assert labels["app.kubernetes.io/part-of"] == "harbor-assets"
+    keys = [f"{run_id}|{i:05d}" for i in range(12)]
+    assert deployed.ask("partitions", run=run_id) == {"ok": keys, "failed": [], "in_progress": [], "bundle": True}
+    assert [d["status"] for d in status["dagster"]] == ["SUCCESS"]
+    assert status["dagster"][0]["phase"] == "completed"
+    assert deployed.left(run_id) == []
+    files = deployed.ask("bundle", run=run_id)
+    assert {"run.json", "summary.json", "report.html"} <= set(files)
+    assert sum(path.endswith("/trial.log") for path in files) == 12
+
+
+def test_the_run_workers_death_repeats_nothing(deployed: Deployment) -> None:
+    run_id = deployed.submit(4, n_concurrent=2, script={"seconds": 8})
+    deployed.eventually(lambda: deployed.running(run_id))
+    (worker,) = deployed.get("pods", f"harbor/run-id={run_id},app.kubernetes.io/component=run_worker")
+    deployed.kill_nine(worker["metadata"]["name"])
+    status = deployed.wait(run_id)
+    assert (status["phase"], status["executions"]) == ("completed", 1)
+    assert indexes(status, "scored") == [0, 1, 2, 3]
+    assert status["tries"] == [1] * 4
+    assert [d["status"] for d in status["dagster"]] == ["SUCCESS"]
+    assert deployed.left(run_id) == []
+
+
+def test_a_trial_worker_killed_without_a_word_runs_again(deployed: Deployment) -> None:
+    run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 6, "seconds_1": 12})
+    pod = deployed.eventually(lambda: next((p for p in deployed.running(run_id) if "-task-1-" in p), None))
+    deployed.eventually(lambda: len(deployed.status(run_id)["tries"]) == 3)
+    deployed.kill_nine(pod)
+    status = deployed.wait(run_id)
+    assert (status["phase"], status["executions"]) == ("completed", 2)
+    assert indexes(status, "scored") == [0, 1, 2]
+    assert [o["tries"] for o in status["outcomes"]] == [1, 2, 1]
+    keys = deployed.ask("partitions", run=run_id)
+    assert (len(keys["ok"]), keys["failed"], keys["in_progress"]) == (3, [], [])
+    assert deployed.left(run_id) == []
+
+
+def test_a_trial_worker_that_always_dies_is_told_with_its_reason(deployed: Deployment) -> None:
+    run_id = deployed.submit(2, script={"seconds": 1, "memory_1": 900})
+    status = deployed.wait(run_id, 300)
+    assert (status["phase"], status["state"]) == ("completed", "ready")
+    lost = status["outcomes"][1]
+    assert (lost["outcome"], lost["reason"]) == ("infra_failed", "worker_lost")
+    assert "OOMKilled" in lost["message"]
+    assert lost["tries"] == status["executions"] - 1 + 1 or lost["tries"] >= 3
+    keys = deployed.ask("partitions", run=run_id)
+    assert (keys["ok"], keys["failed"]) == ([f"{run_id}|00000"], [f"{run_id}|00001"])
+    assert deployed.left(run_id) == []
+
+
+def test_a_refused_job_is_one_tasks_trouble(deployed: Deployment) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few-jobs"},
+        "spec": {"hard": {"count/jobs.batch": "4"}},  # run worker, plan, two tasks
+    }
+    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
+    try:
+        run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 10})
+        deployed.eventually(lambda: deployed.status(run_id)["executions"] == 2)
+        assert indexes(deployed.status(run_id), "scored") == [0, 1]
+        events = deployed.ask("events", run=run_id)
+        refused = [e for e in events if e[1] == "STEP_FAILURE"]
+        assert [e[2] for e in refused] == ["trial_results.trial[t00002]"]
+    finally:
+        deployed.kubectl("delete", "resourcequota", "few-jobs")
+    status = deployed.wait(run_id)  # the next execution had room for it
+    assert indexes(status, "scored") == [0, 1, 2]
+    assert deployed.left(run_id) == []
+
+
+def test_cancel_keeps_what_has_ended_and_tells_trials_under_way(deployed: Deployment) -> None:
+    run_id = deployed.submit(5, n_concurrent=3, script={"seconds": 120, "seconds_0": 1})
+    deployed.eventually(lambda: indexes(deployed.status(run_id), "scored") == [0])
+    deployed.ask("cancel", run=run_id)
+    status = deployed.wait(run_id, 90)
+    assert (status["phase"], status["state"]) == ("cancelled", "ready")
+    assert indexes(status, "cancelled") == [1, 2, 3, 4]
+    assert [bool(o["evidence"]) for o in status["outcomes"]][:3] == [True, True, True]
+    assert deployed.left(run_id) == []
+
+
+def test_cancel_of_a_job_that_has_no_pod_and_with_a_dead_run_worker(deployed: Deployment) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few-pods"},
+        "spec": {"hard": {"pods": "5"}},  # the deployment's three, the run worker, one more
+    }
+    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
+    try:
+        run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 300})
+        deployed.eventually(lambda: len([n for n in deployed.jobs(run_id) if "-task-" in n]) == 3)
+        deployed.eventually(lambda: len(deployed.running(run_id)) == 1)
+        assert sum(not j["status"].get("active") for n, j in deployed.jobs(run_id).items() if "-task-" in n) >= 0
+        (worker,) = [
+            p["metadata"]["name"]
+            for p in deployed.get("pods", f"harbor/run-id={run_id},app.kubernetes.io/component=run_worker")
+        ]
+        deployed.kill_nine(worker)
+        deployed.ask("cancel", run=run_id)
+        status = deployed.wait(run_id, 120)
+    finally:
+        deployed.kubectl("delete", "resourcequota", "few-pods")
+    assert status["phase"] == "cancelled"
+    assert indexes(status, "cancelled") == [0, 1, 2]
+    assert deployed.left(run_id) == []
+
+
+def test_a_deadline_ends_a_run(deployed: Deployment) -> None:
+    run_id = deployed.submit(2, n_concurrent=2, timeout_seconds=20, script={"seconds": 200, "seconds_0": 1})
+    status = deployed.wait(run_id)
+    assert status["phase"] == "expired"
+    assert (indexes(status, "scored"), indexes(status, "expired")) == ([0], [1])
+    assert deployed.left(run_id) == []
