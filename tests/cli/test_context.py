@@ -1,9 +1,11 @@
 """Contexts: which service a command talks to, and what a remote command leaves on this machine."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,3 +132,28 @@ def test_watching_rides_out_an_outage_and_says_so_once(
         left[0] = 10**9
         monkeypatch.setattr(progress, "OUTAGE_SECONDS", 0.05)
         assert cli("runs", "status", run_id, "--watch", "--base-url", url).code == 1
+
+
+def test_a_submission_whose_answer_is_lost_says_how_to_find_out_and_is_one_run(
+    cli: Cli, w: World, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    from harbor_assets.domain.errors import ServiceUnavailable
+    from harbor_assets.interfaces.sdk.client import Client
+
+    real = Client.submit
+
+    def lost(self: Client, *words: Any, **more: Any) -> object:
+        real(self, *words, **more)
+        raise ServiceUnavailable("The connection broke off")
+
+    submit = ("runs", "submit", "--taskset", w.publish("a"), "--base-url", url)
+    monkeypatch.setattr(Client, "submit", lost)
+    said = cli(*submit)
+    assert said.code == 1
+    key = re.search(r"--idempotency-key (\S+)", said.err)
+    assert key
+    monkeypatch.setattr(Client, "submit", real)
+    again = cli(*submit, "--idempotency-key", key[1])
+    assert again.code == 0
+    assert len(w.executions.started) == 1
+    assert w.executions.started[0] in again.out

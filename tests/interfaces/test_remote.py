@@ -138,7 +138,10 @@ def test_503_is_asked_again_for_reads_and_never_for_a_submission(monkeypatch: py
             client.list_runs()
         with pytest.raises(ServiceUnavailable):
             client.submit(ask("suite"))
-    assert seen == ["GET", "GET", "GET", "POST"]
+        assert seen == ["GET", "GET", "GET", "POST"]
+        with pytest.raises(ServiceUnavailable):  # with a key it is one submission however often it is sent
+            client.submit(ask("suite"), idempotency_key="k")
+    assert seen[4:] == ["POST", "POST", "POST"]
 
 
 def test_one_tasks_own_bundle_is_there_when_the_task_has_ended(w: World, client: Client, tmp_path: Path):

@@ -91,6 +91,15 @@ def submit(
     storage_mb: Annotated[
         int | None, typer.Option("--storage-mb", metavar="MB", help="Disk of the agent's sandbox.")
     ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key",
+            metavar="KEY",
+            help="The same key and request twice is one run; another request with it is refused.",
+            show_default=False,
+        ),
+    ] = None,
     skip_invalid: SkipInvalid = False,
     strict: Strict = False,
     rehash: Rehash = False,
@@ -128,6 +137,7 @@ def submit(
         memory_mb=memory_mb,
         storage_mb=storage_mb,
         wait=wait,
+        idempotency_key=idempotency_key,
     )
     out = Output(json=json)
     where = (workspace, base_url)

@@ -1,9 +1,10 @@
 """Submitting a run: choose, publish, send, say what happened; with `--wait`, follow it to its end."""
 
+import secrets
 import signal
 from dataclasses import dataclass
 
-from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.errors import Problem, Refused, ServiceUnavailable
 from harbor_assets.domain.requests import (
     AgentSource,
     Execution,
@@ -49,6 +50,7 @@ class Submission:
     memory_mb: int | None = None
     storage_mb: int | None = None
     wait: bool = False
+    idempotency_key: str | None = None
 
     def list_tasks(self, workspace: str | None, base_url: str | None, *, out: Output) -> int:
         """Print the tasks and start nothing."""
@@ -71,7 +73,7 @@ class Submission:
                 chosen = source.choose(session, self.choice)
                 request = self._request(session, chosen, execution, out)
                 with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
-                    submitted = session.client.submit(request)
+                    submitted = self._send(session, request)
                     self._tell(session, chosen, submitted, out)
                 return self._end(session, submitted, out, interrupted=interrupted())
         except KeyboardInterrupt:
@@ -80,6 +82,19 @@ class Submission:
             else:
                 note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
             return INTERRUPTED
+
+    def _send(self, session: Session, request: RunRequest) -> Submitted:
+        """Submit. Over a network always with a key, since an answer may be lost after the run was accepted."""
+        key = self.idempotency_key or (f"submit-{secrets.token_hex(8)}" if session.remote else None)
+        try:
+            return session.client.submit(request, idempotency_key=key)
+        except ServiceUnavailable as error:
+            if key is None:
+                raise
+            raise ServiceUnavailable(
+                f"{error}\nWhether the run was accepted is not known. To find out, and to submit it if it was not, "
+                f"repeat the same command with --idempotency-key {key}"
+            ) from error
 
     def _end(self, session: Session, submitted: Submitted, out: Output, *, interrupted: bool) -> int:
         code = 0

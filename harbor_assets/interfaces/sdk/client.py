@@ -28,7 +28,7 @@ from harbor_assets.engine.ports import Page
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.sdk.archives import Archives, RemoteArchives, StoredArchives
 from harbor_assets.interfaces.sdk.download import Progress, download_bundle
-from harbor_assets.interfaces.sdk.http import Http, query, segment, service_url
+from harbor_assets.interfaces.sdk.http import IDEMPOTENCY_KEY, Http, query, segment, service_url
 from harbor_assets.interfaces.sdk.transport import InProcessTransport
 
 LOOKUP_SIZE = 500  # names in one look-up: one query of the catalog each
@@ -79,7 +79,7 @@ class Client:
 
     def submit(self, request: RunRequest, *, idempotency_key: str | None = None) -> Submitted:
         """Submit a run. Raises `Refused` with every problem, `NotFound`, `IdempotencyConflict`."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        headers = {IDEMPOTENCY_KEY: idempotency_key} if idempotency_key else {}
         return self._send("POST", self._runs(), request, Submitted, headers=headers)
 
     def get_run(self, run_id: str) -> RunSummary:

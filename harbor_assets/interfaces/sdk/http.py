@@ -15,6 +15,7 @@ from harbor_assets.interfaces.problems import from_answer
 RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)  # seconds between the five attempts of a call that may be repeated
 UNAVAILABLE = frozenset({502, 503, 504})  # what a service, or a proxy before it, answers while there is none
 REPEATABLE = frozenset({"GET", "HEAD", "PUT"})  # a PUT of ours says what is to be there, so twice is once
+IDEMPOTENCY_KEY = "Idempotency-Key"  # a POST with it is one request however often it is sent
 CONNECT_SECONDS = 10.0
 # A merge of a large run or a publication of thousands of tasks is one answer; silence for longer is a lost connection.
 READ_SECONDS = 120.0
@@ -67,7 +68,8 @@ class Http:
         self, method: str, path: str, *, pieces: Callable[[], AsyncIterator[bytes]] | None = None, **options: Any
     ) -> Answer:
         """`pieces` makes a body that is sent as it is read, afresh for each attempt."""
-        pauses = iter(RETRY_PAUSES if self._where and method in REPEATABLE else ())
+        repeatable = method in REPEATABLE or IDEMPOTENCY_KEY in options.get("headers", {})
+        pauses = iter(RETRY_PAUSES if self._where and repeatable else ())
         while True:
             pause = next(pauses, None)
             try:
