@@ -46,7 +46,7 @@ DOWNLOAD_MB = 20 * 1024  # of one folder: above any suite's artifacts, below wha
 SECOND_OF_DEADLINE = 60  # a pod's lifetime beyond the trial's deadline: the worker ends first, and says why
 _PROVEN = {
     3: "an address that is to be closed answers; does the cluster's network plugin enforce NetworkPolicies, and are "
-    "those of this project installed in the namespace?",
+    "those of this project installed in the namespace, with the addresses of its nodes?",
     4: "the address that is to be open does not answer",
     5: "the image has no program that can prove it (bash with /dev/tcp)",
     6: "connections of the phase before cannot be ended",
@@ -320,13 +320,15 @@ class KubernetesEnvironment(BaseEnvironment):
                 await box.ask(problem)
                 await asyncio.sleep(min(2.0**attempt, 15))
                 continue
+            said = dict(line.split("=", 1) for line in out.decode(errors="replace").splitlines() if "=" in line)
             if code == 0:
-                said = dict(line.split("=", 1) for line in out.decode(errors="replace").splitlines() if "=" in line)
                 if self._api == "api":
                     self._api, self._dns = said.get("api", "api"), said.get("dns", "dns")
                 return
             await box.ask(StreamBroken(f"the proof ended with {code}"))
             why = _PROVEN.get(code, f"its proof ended with {code}")
+            if said.get("at"):
+                why = f"{said['at']}: {why}"
             self._record.set(network_error=f"{reach.label}: {why}")
             raise SandboxStartError(f"the network mode '{reach.label}' is not in force: {why}")
         raise ControlPlaneError("the network mode could not be proven: every stream to the sandbox broke")
@@ -475,16 +477,15 @@ class KubernetesEnvironment(BaseEnvironment):
         if not chosen:
             self.logger.warning("No files in %s matched include=%s exclude=%s", source_dir, include, exclude)
             return
-        stdin = b"".join(os.fsencode(f"./{name}") + b"\0" for name in chosen)
-        await self._get(["-C", source_dir, "--null", "-T", "-"], Path(target_dir), stdin)
+        await self._get(["-C", source_dir], Path(target_dir), b"".join(os.fsencode(f"./{n}") + b"\0" for n in chosen))
 
-    async def _get(self, what: list[str], target: Path, stdin: bytes | None = None) -> None:
+    async def _get(self, what: list[str], target: Path, names: bytes | None = None) -> None:
         def accept(code: int, errors: str) -> bool:
             return tar_pack_succeeded(code, stderr=errors, logger=self.logger)
 
         with self._watched():
             unpacked = await transfer.download(
-                self._running(), what, target, limit=DOWNLOAD_MB << 20, stdin=stdin, accept=accept
+                self._running(), what, target, limit=DOWNLOAD_MB << 20, names=names, accept=accept
             )
         if unpacked.refused:
             self._record.count(files_not_downloaded=len(unpacked.refused))

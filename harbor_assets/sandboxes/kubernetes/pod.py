@@ -57,6 +57,7 @@ class SandboxPod:
         self._history: deque[Mapping[str, Any]] = deque(maxlen=HISTORY)
         self._changed = asyncio.Event()
         self._ended = asyncio.Event()
+        self._nonce: str | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -66,7 +67,7 @@ class SandboxPod:
 
         A pod of that name that somebody left (a worker that died) is deleted first.
         """
-        nonce = uuid.uuid4().hex
+        self._nonce = nonce = uuid.uuid4().hex
         self._manifest["metadata"] = {
             **self._manifest["metadata"],
             "annotations": {**self._manifest["metadata"].get("annotations", {}), NONCE: nonce},
@@ -118,6 +119,8 @@ class SandboxPod:
         if self._watcher:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
+        if self.uid is None and self._nonce:
+            await self._find_unanswered(self._nonce)
         if self.uid is None:
             return
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
@@ -223,6 +226,13 @@ class SandboxPod:
             await steady(lambda: self.kube.call("DELETE", self._path, body), self.patience)
         await asyncio.sleep(0.5)
         return False
+
+    async def _find_unanswered(self, nonce: str) -> None:
+        """A creation that was cancelled before its answer came may have made the pod."""
+        with contextlib.suppress(ApiError):
+            there = await steady(lambda: self.kube.call("GET", self._path), self.patience)
+            if there["metadata"].get("annotations", {}).get(NONCE) == nonce:
+                self.uid = there["metadata"]["uid"]
 
     async def _wait_for_quota(self, error: ApiError, deadline: float) -> None:
         verdict = quota(error.message) if error.status == 403 else None

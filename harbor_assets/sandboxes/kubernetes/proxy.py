@@ -17,6 +17,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -262,6 +263,7 @@ def main() -> None:
         allow_private=os.environ.get("HARBOR_ASSETS_EGRESS_ALLOW_PRIVATE") == "1",
         target_ports=frozenset(int(port) for port in ports.split(",")),
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as PID 1 of its pod it would not end otherwise
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(proxy.serve())
 

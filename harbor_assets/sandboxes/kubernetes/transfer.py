@@ -27,6 +27,15 @@ from harbor_assets.sandboxes.process.transfer import Unpacked, unpack
 
 TRIES = 4
 QUEUED = 4  # chunks in flight between thread and loop
+SILENT_SECONDS = 60  # after tar has ended without the end of its archive being seen: a tar of the task's own making
+_MARK = b"\0\0"
+# The server may drop the end of what a slow reader has not taken when the command ends (seen: 1 to 5 of 100 MB, with a
+# status of success). So the command ends only when its stdin does, and that is when the archive has been read.
+_PACK = """n=$1; shift; l=/.sandbox/names.$$
+[ "$n" = 0 ] || { head -c "$n" >$l; set -- "$@" --null -T $l; }
+tar -cf - "$@"; c=$?
+printf '\\0\\0%s' $c >&2
+cat >/dev/null; rm -f $l; exit $c"""
 _INTO = 'mkdir -p "$1" && exec tar -xf - -o -C "$1"'
 _AS = '[ -d "$2" ] && exit 91; mkdir -p "$1" && exec tar -xf - -o -C "$1"'
 NOT_A_FILE = 91
@@ -71,19 +80,24 @@ async def download(
     target: Path,
     *,
     limit: int,
-    stdin: bytes | None = None,
+    names: bytes | None = None,
     accept: Callable[[int, str], bool],
 ) -> Unpacked:
     """What `tar -cf - WHAT` packs in the pod, into a folder of ours; only what is safe there (see `unpack`).
 
-    `limit` bounds the bytes of all files. `accept(code, stderr)` says which ends of tar are fine (1: a file changed
-    while it was read). Raises RuntimeError with tar's words, Unsafe, TarError, OSError.
+    `names`: the files to pack, each ended by a zero byte. `limit` bounds the bytes of all files. `accept(code, stderr)`
+    says which ends of tar are fine (1: a file changed while it was read). Raises RuntimeError with tar's words,
+    Unsafe, TarError, OSError.
     """
+    command = ["sh", "-c", _PACK, "sh", str(len(names or b"")), *what]
     for attempt in range(TRIES):
         stream, errors = _Inward(), bytearray()
         work = _Thread(lambda inward=stream: _unpacked(inward, target, limit))
         try:
-            code = await pod.exec(["tar", "-cf", "-", *what], stdin=stdin, out=stream.put, err=_head(errors))
+            code = await pod.exec(command, stdin=_until_read(stream, errors, names), out=stream.put, err=_head(errors))
+            said = errors.partition(_MARK)[0].decode(errors="replace")
+            if code < 2 and not stream.complete.is_set():
+                raise StreamBroken("the archive has no end")  # noqa: TRY301 - as the server should have said
         except SinkFailed as failed:  # the archive or the disk, not the stream
             stream.end(broken=True)
             await work.result()
@@ -95,18 +109,32 @@ async def download(
             await _again(pod, problem, attempt)
             continue
         stream.end(broken=False)
-        text = errors.decode(errors="replace")
         try:
             unpacked = await work.result()
         except tarfile.TarError:
-            if accept(code, text):
+            if accept(code, said):
                 raise
             unpacked = Unpacked()
-        if accept(code, text):
+        if accept(code, said):
             return unpacked
         await pod.ask(StreamBroken(f"tar ended with {code}"))
-        raise RuntimeError(f"download of {' '.join(what)}: {text[-500:].strip() or f'exit code {code}'}")
+        raise RuntimeError(f"download of {' '.join(what)}: {said[-500:].strip() or f'exit code {code}'}")
     raise AssertionError("the last try raises")
+
+
+async def _until_read(stream: "_Inward", errors: bytearray, names: bytes | None) -> AsyncIterator[bytes]:
+    """The names, and then nothing until the archive has been read to its end: see `_PACK`."""
+    if names:
+        yield names
+    silent = 0.0
+    while not stream.complete.is_set():
+        seen = stream.taken
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stream.complete.wait(), 1)
+        _, ended, code = errors.partition(_MARK)
+        silent = silent + 1 if ended and stream.taken == seen else 0.0
+        if silent >= (SILENT_SECONDS if code in (b"0", b"1") else 1):
+            return
 
 
 async def _upload(pod: Pod, pack: Callable[[BinaryIO], None], script: str, *args: str) -> int:
@@ -239,16 +267,24 @@ class _Inward(io.RawIOBase):
         self._room = asyncio.Semaphore(QUEUED * 8)  # frames of the server are small
         self._held = memoryview(b"")
         self._ended = self._broken = self._failed = False
+        self.complete = asyncio.Event()  # the archive was read to its end, or will not be
+        self.taken = 0
 
     async def put(self, data: bytes) -> None:
         if self._failed:
             raise _Closed("the archive could not be unpacked")
         await self._room.acquire()
+        self.taken += len(data)
         self._queue.put_nowait(data)
 
     def end(self, *, broken: bool) -> None:
         self._broken = self._broken or broken
         self._queue.put_nowait(None)
+
+    def read_to_its_end(self) -> None:
+        """Said by the thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.complete.set)
 
     def fail(self) -> None:
         """The reader is gone: the writer, which may be waiting for room, is to learn of it."""
@@ -280,9 +316,11 @@ def _unpacked(inward: _Inward, target: Path, limit: int) -> Unpacked:
     try:
         reader: IO[bytes] = inward  # pyright: ignore[reportAssignmentType]
         found = unpack(reader, target, limit=limit)  # pyright: ignore[reportArgumentType]
+        inward.read_to_its_end()
         while inward.read(CHUNK):  # what tar pads an archive with
             pass
     except BaseException:
         inward.fail()
+        inward.read_to_its_end()
         raise
     return found

@@ -1,6 +1,8 @@
 """Files into a pod and out of it."""
 
+import asyncio
 import filecmp
+import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -11,6 +13,7 @@ import pytest
 
 pytest.importorskip("harbor")
 
+from harbor_assets.sandboxes.kubernetes import transfer
 from harbor_assets.sandboxes.kubernetes.kube import StreamBroken
 
 from .conftest import run
@@ -84,6 +87,30 @@ def test_a_hundred_megabytes_and_single_files(sandbox: Make, tmp_path: Path) -> 
     run(work())
 
 
+def test_a_slow_reader_gets_everything(sandbox: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server reports success and drops the end of what was not taken yet, if it may."""
+    real = transfer._Inward.put
+
+    async def slowly(self: Any, data: bytes) -> None:
+        await asyncio.sleep(0.001)
+        await real(self, data)
+
+    monkeypatch.setattr(transfer._Inward, "put", slowly)
+
+    async def work() -> None:
+        async with sandbox() as box:
+            await box.exec("mkdir /d; for i in 1 2 3; do head -c 15000000 /dev/urandom > /d/$i; done")
+            sums = (await box.exec("cd /d && sha256sum *")).stdout
+            before = box._kube.requests
+            await box.download_dir("/d", tmp_path / "d")
+            assert box._kube.requests == before + 1
+            for line in sums.splitlines():
+                digest, name = line.split()
+                assert hashlib.sha256((tmp_path / "d" / name).read_bytes()).hexdigest() == digest
+
+    run(work())
+
+
 def test_a_cut_transfer_is_done_again(sandbox: Make, tmp_path: Path) -> None:
     async def work() -> None:
         source = tree(tmp_path / "source", 200)
@@ -98,7 +125,7 @@ def test_a_cut_transfer_is_done_again(sandbox: Make, tmp_path: Path) -> None:
                     return await real(command, **how)
                 cuts += 1
                 for name in ("out",):
-                    if how.get(name) and "tar" in command:
+                    if how.get(name):
                         inner = how[name]
                         seen = 0
 
@@ -110,7 +137,7 @@ def test_a_cut_transfer_is_done_again(sandbox: Make, tmp_path: Path) -> None:
                             await inner(data)
 
                         how[name] = some
-                if how.get("stdin") is not None:
+                if how.get("stdin") is not None and not how.get("out"):
                     whole = how["stdin"]
 
                     async def part() -> Any:

@@ -3,6 +3,7 @@
 # (a.b.c.d:port) that must not. "api" and "dns" stand for the pod's own, as the cluster wrote them; stdout says which.
 # Ends with 0: proven; 3: a denied address answers; 4: the allowed one does not; 5: this image cannot tell;
 # 6: open connections are left; 7: processes are left.
+blame=
 LC_ALL=C limit=$1 what=$2 allowed=$3
 shift 3
 
@@ -111,7 +112,7 @@ closed() {
   for a in "${denied[@]}"; do (exec 3<>"/dev/tcp/${a%:*}/${a##*:}") 2>/dev/null & pids+=($!); done
   sleep 0.05
   for i in "${!pids[@]}"; do
-    if ! kill -0 "${pids[i]}" 2>/dev/null && wait "${pids[i]}" 2>/dev/null; then verdict=3; fi
+    if ! kill -0 "${pids[i]}" 2>/dev/null && wait "${pids[i]}" 2>/dev/null; then verdict=3 blame=${denied[i]}; fi
   done
   if [ $verdict = 0 ]; then
     one=$(</proc/net/tcp)
@@ -120,8 +121,8 @@ closed() {
     for i in "${!pids[@]}"; do
       if kill -0 "${pids[i]}" 2>/dev/null; then
         a=$(hex "${denied[i]}")
-        [[ $one == *" $a 02 "* && $two == *" $a 02 "* ]] || verdict=3
-      else wait "${pids[i]}" 2>/dev/null && verdict=3; fi
+        [[ $one == *" $a 02 "* && $two == *" $a 02 "* ]] || verdict=3 blame=${denied[i]}
+      else wait "${pids[i]}" 2>/dev/null && verdict=3 blame=${denied[i]}; fi
     done
   fi
   for i in "${pids[@]}"; do kill -KILL "$i" 2>/dev/null; wait "$i" 2>/dev/null; done
@@ -133,9 +134,12 @@ SECONDS=0
 while :; do
   r=0
   [ ${#denied[@]} -eq 0 ] || closed || r=3
-  if [ $r = 0 ] && [ "$allowed" != - ]; then answers "$allowed" || r=4; fi
+  if [ $r = 0 ] && [ "$allowed" != - ]; then answers "$allowed" || r=4 blame=$allowed; fi
   [ $r = 0 ] && break
-  [ $SECONDS -ge "$limit" ] && exit $r
+  if [ $SECONDS -ge "$limit" ]; then
+    echo "at=$blame"
+    exit $r
+  fi
   sleep 0.05
 done
 [ "$what" = none ] || end_open
