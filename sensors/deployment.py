@@ -22,7 +22,7 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
     )
     def settle(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         upkeep = wire(settings).upkeep
-        return _say(upkeep.settle_ended(lambda run_id, settled: report_settled(context.instance, run_id, settled)))
+        return _say(upkeep.settle_ended(lambda run, settled: report_settled(context.instance, run.plan, settled)))
 
     @dg.sensor(
         name="deadlines",

@@ -12,10 +12,12 @@ import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from harbor_assets.assets.runs import RUN_TAG, Reporter, bundle_metadata
+from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import Outcome
+from harbor_assets.domain.plans import RunPlan
 from harbor_assets.engine.execution import Ended
 from harbor_assets.engine.lifecycle import RunEngine, Settled
-from harbor_assets.partitions import RUN_TASKS, RUNS
+from harbor_assets.partitions import RUN_TASKS, RUNS, TASKS, TASKSETS
 
 _BY_HAND = (
     "Trial results are made by submitting a run: harbor-assets runs submit --taskset REF. "
@@ -25,7 +27,7 @@ _BY_HAND = (
 
 def _run_id(context: dg.OpExecutionContext) -> str:
     run_id = context.run.tags.get(RUN_TAG)
-    if run_id is None or context.run.parent_run_id is not None:
+    if not run_id or context.run.parent_run_id is not None:
         raise dg.Failure(_BY_HAND, allow_retries=False)
     return run_id
 
@@ -98,8 +100,13 @@ def trial_results_on_cluster(taskset: None, task_image: None):
     return {"trial_results": seal(plan(taskset=taskset, task_image=task_image).map(trial).collect())}
 
 
-def report_settled(instance: dg.DagsterInstance, run_id: str, settled: Settled) -> None:
-    """Tell Dagster of a run's bundle, and its last execution how the run ended."""
+def report_settled(instance: dg.DagsterInstance, plan: RunPlan, settled: Settled) -> None:
+    """Tell Dagster of a run's bundle, of what was published for it, and its last execution how the run ended.
+
+    Safe to be killed anywhere and done again.
+    """
+    run_id = plan.run_id
+    _report_published(instance, plan)
     for run in instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}), limit=1):
         tags = {"harbor/phase": str(settled.phase), "harbor/result_state": str(settled.state)}
         instance.add_run_tags(run.run_id, tags)
@@ -107,3 +114,30 @@ def report_settled(instance: dg.DagsterInstance, run_id: str, settled: Settled) 
     instance.report_runless_asset_event(
         dg.AssetMaterialization("merged_bundle", partition=run_id, metadata=bundle_metadata(settled.metadata))
     )
+
+
+def _report_published(instance: dg.DagsterInstance, plan: RunPlan) -> None:
+    """The events of the run's task revisions and taskset that Dagster does not know yet. The events first, then the
+    keys: a key without an event would never be reported again."""
+    known = set(instance.get_dynamic_partitions(str(TASKS.name)))
+    keys: list[str] = []
+    for task in plan.tasks:
+        ref = Ref.parse(task.ref, workspace=plan.workspace)
+        if ref.partition_key in known:
+            continue
+        metadata = {"ref": task.ref, "native_task_id": task.native_task_id, "files_hash": task.files_hash}
+        tags = {"dagster/data_version": str(ref.fragment)}
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization("harbor_task", partition=ref.partition_key, tags=tags, metadata=metadata)
+        )
+        keys.append(ref.partition_key)
+    if keys:
+        instance.add_dynamic_partitions(str(TASKS.name), keys)
+    ref = Ref.parse(plan.taskset_ref, workspace=plan.workspace)
+    if ref.partition_key not in instance.get_dynamic_partitions(str(TASKSETS.name)):
+        facts = {"ref": plan.taskset_ref, "tasks": len(plan.tasks)}
+        tags = {"dagster/data_version": str(ref.fragment)}
+        instance.report_runless_asset_event(
+            dg.AssetMaterialization("taskset", partition=ref.partition_key, tags=tags, metadata=facts)
+        )
+        instance.add_dynamic_partitions(str(TASKSETS.name), [ref.partition_key])

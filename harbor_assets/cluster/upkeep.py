@@ -20,7 +20,7 @@ from harbor_assets.engine.ports import RunCatalog
 
 log = logging.getLogger(__name__)
 
-Report = Callable[[str, Settled], None]
+Report = Callable[[Run, Settled], None]
 _PAGE = 1000  # active runs looked at; a deployment with more has other troubles first
 
 
@@ -68,7 +68,7 @@ class Upkeep:
         if self._engine.has_work(run.id):
             return "goes on as its next execution" if self._executions.start(run.id) else None
         settled = self._engine.settle(run.id, self._executions.lost(run.id))
-        report(run.id, settled)
+        report(run, settled)
         self._engine.finish(run.id, settled)
         return f"{settled.phase}, result {settled.state}"
 

@@ -17,7 +17,7 @@ from tests.cluster.harness.manifests import deployment
 
 ROOT = Path(__file__).parents[2]
 HARNESS = ROOT / "tests" / "cluster" / "harness"
-PATIENCE_SECONDS = 180  # two cores shared with everything else
+PATIENCE_SECONDS = 400  # two cores shared with everything else
 
 
 def run(*words: str, stdin: str | None = None, check: bool = True) -> str:

@@ -16,6 +16,7 @@ from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.phases import RunPhase
+from harbor_assets.domain.runs import Run
 from harbor_assets.engine.account import row
 from harbor_assets.engine.lifecycle import Settled
 from harbor_assets.partitions import RUN_TASKS, RUNS, run_task_key
@@ -85,7 +86,11 @@ class Place:
         return [run.status.value for run in self.executions.executions(RUN)]
 
     def settle(self) -> list[str]:
-        return self.upkeep.settle_ended(lambda run_id, settled: self.settled.append(settled))
+        def report(run: Run, settled: Settled) -> None:
+            assert run.id == RUN
+            self.settled.append(settled)
+
+        return self.upkeep.settle_ended(report)
 
     def score(self, *indexes: int) -> None:
         for index in indexes:
