@@ -55,9 +55,9 @@ def test_the_run_workers_death_repeats_nothing(deployed: Deployment) -> None:
 
 
 def test_a_trial_worker_killed_without_a_word_runs_again(deployed: Deployment) -> None:
-    run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 6, "seconds_1": 12})
-    pod = deployed.eventually(lambda: next((p for p in deployed.running(run_id) if "-task-1-" in p), None))
+    run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 6, "seconds_1": 60})
     deployed.eventually(lambda: len(deployed.status(run_id)["tries"]) == 3)
+    (pod,) = (name for name in deployed.running(run_id) if "-task-1-" in name)
     deployed.kill_nine(pod)
     status = deployed.wait(run_id)
     assert (status["phase"], status["executions"]) == ("completed", 2)
@@ -75,7 +75,7 @@ def test_a_trial_worker_that_always_dies_is_told_with_its_reason(deployed: Deplo
     lost = status["outcomes"][1]
     assert (lost["outcome"], lost["reason"]) == ("infra_failed", "worker_lost")
     assert "OOMKilled" in lost["message"]
-    assert lost["tries"] == status["executions"] - 1 + 1 or lost["tries"] >= 3
+    assert lost["tries"] >= 3
     keys = deployed.ask("partitions", run=run_id)
     assert (keys["ok"], keys["failed"]) == ([f"{run_id}|00000"], [f"{run_id}|00001"])
     assert deployed.left(run_id) == []
@@ -126,7 +126,6 @@ def test_cancel_of_a_job_that_has_no_pod_and_with_a_dead_run_worker(deployed: De
         run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 300})
         deployed.eventually(lambda: len([n for n in deployed.jobs(run_id) if "-task-" in n]) == 3)
         deployed.eventually(lambda: len(deployed.running(run_id)) == 1)
-        assert sum(not j["status"].get("active") for n, j in deployed.jobs(run_id).items() if "-task-" in n) >= 0
         (worker,) = [
             p["metadata"]["name"]
             for p in deployed.get("pods", f"harbor/run-id={run_id},app.kubernetes.io/component=run_worker")
