@@ -77,6 +77,9 @@ def uninstall(options: Options, say: Say) -> None:
             raise Refused(f"The namespace {options.namespace} has no label {MINE}: it is not ours, and stays")
         say(f"Deleting namespace {options.namespace} with everything in it")
         kubectl("delete", "namespace", options.namespace, f"--timeout={options.timeout_seconds:.0f}s")
+        say(f"Nothing is left of {options.namespace}")
+    else:
+        say(f"There is no namespace {options.namespace}: there was nothing to remove in it")
     others = kubectl.items("namespaces", "-l", MINE)
     if others:  # what is not in a namespace may be another installation's
         names = ", ".join(item["metadata"]["name"] for item in others)
@@ -86,7 +89,7 @@ def uninstall(options: Options, say: Say) -> None:
     for name in lines(kubectl("get", ",".join(kinds), "-l", MINE, "--ignore-not-found", "-o", "name")):
         kubectl("delete", name, "--ignore-not-found")
         say(f"Deleted {name}")
-    say("Nothing of harbor-assets is left in the cluster" if found else "There was nothing to remove")
+    say("Nothing of harbor-assets is in the cluster")
 
 
 def overlay_folder(name: str) -> Path:
