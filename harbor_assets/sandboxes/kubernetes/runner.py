@@ -266,6 +266,9 @@ class _Call:
         except ValueError:
             return None
         if at < 0 or min(n, self.cap) != len(self.out) or min(m, self.cap) != at:
+            if len(self.out) > n or at > m:  # more than there is: something else spoke; take all of it again
+                self.out.clear()
+                self.err.clear()
             return None
         self._end = at
         return code, max(0, n - self.cap) + max(0, m - self.cap), kills

@@ -5,6 +5,7 @@
 # "\0\0CODE OUT ERR KILLS": exit code, bytes of each stream in all, processes the memory limit has killed so far.
 # Ends with 91: the script did not arrive whole; 92: no such user; 93: that id was never started; 95: no way to be
 # another user in this image.
+exec 3>&2 2>/dev/null # the shell's own words ("Terminated", of a sleep that was killed) are not the command's
 id=$1 size=$2 o=$3 e=$4 most=$5 who=$6
 shift 6
 base=/.sandbox/c
@@ -64,7 +65,7 @@ if [ "$size" != - ]; then
     unset KUBERNETES_PORT KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT KUBERNETES_SERVICE_PORT_HTTPS \
       KUBERNETES_PORT_443_TCP KUBERNETES_PORT_443_TCP_ADDR KUBERNETES_PORT_443_TCP_PORT KUBERNETES_PORT_443_TCP_PROTO
     # Pipes and not files: `> /dev/stderr` in a task's script would empty a file.
-    SANDBOX_COMMAND=$id SANDBOX_HOME=$home setsid sh /.sandbox/keep "$d" $run </dev/null >/dev/null 2>&1 &
+    SANDBOX_COMMAND=$id SANDBOX_HOME=$home setsid sh /.sandbox/keep "$d" $run </dev/null >/dev/null 2>&1 3>&- &
     echo $! >"$d/pid.t" && mv "$d/pid.t" "$d/pid"
   else rm -rf "$t"; fi
   for old; do rm -rf "${base:?}/$old"; done
@@ -89,10 +90,10 @@ while :; do
   [ "$n" -gt "$most" ] && n=$most
   [ "$m" -gt "$most" ] && m=$most
   if [ "$n" -gt "$o" ]; then tail -c "+$((o + 1))" "$d/out" | head -c "$((n - o))"; o=$n q=; fi
-  if [ "$m" -gt "$e" ]; then tail -c "+$((e + 1))" "$d/err" | head -c "$((m - e))" >&2; e=$m q=; fi
+  if [ "$m" -gt "$e" ]; then tail -c "+$((e + 1))" "$d/err" | head -c "$((m - e))" >&3; e=$m q=; fi
   if [ -n "$f" ] && { [ -n "$q" ] || [ "$n" -eq "$1" ] && [ "$m" -eq "$2" ]; }; then
     kills
-    printf '\0\0%s %s %s %s' "$(cat "$d/rc")" "$1" "$2" "$k" >&2
+    printf '\0\0%s %s %s %s' "$(cat "$d/rc")" "$1" "$2" "$k" >&3
     exit 0
   fi
   if [ -n "$q" ]; then
