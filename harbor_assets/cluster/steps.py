@@ -162,7 +162,10 @@ class JobSteps(K8sStepHandler):
             event_specific_data=EngineEventData(),
         )
         self._unsent.pop(name, None)
-        self._client.delete_job(name)
+        try:
+            self._client.delete_job(name)
+        except ServiceUnavailable as error:  # the upkeep deletes by label what is left
+            log.warning("Job %s is not deleted yet: %s", name, error)
 
     def delete_all(self, run: DagsterRun) -> list[str]:
         """Delete every Job of the run's steps; their names."""
@@ -198,6 +201,9 @@ class JobExecutor(StepDelegatingExecutor):
         finally:
             run = plan_context.instance.get_run_by_id(plan_context.run_id)
             if run and run.status in (DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED):
-                names = self._steps.delete_all(run)
-                message = f"Cancelled: deleted {len(names)} Jobs: {', '.join(names)}"
+                try:
+                    names = self._steps.delete_all(run)
+                    message = f"Cancelled: deleted {len(names)} Jobs: {', '.join(names)}"
+                except ServiceUnavailable as error:
+                    message = f"Cancelled; the Jobs are left to the upkeep, which deletes by label: {error}"
                 DagsterEvent.engine_event(plan_context, message, EngineEventData())
