@@ -175,7 +175,7 @@ class Artifacts(Protocol):
         ...
 
     def sweep(self) -> int:
-        """Remove what writes killed more than an hour ago left behind; returns how many. Cheap when there is nothing."""
+        """Remove what writes killed more than an hour ago left behind; returns how many. Cheap if nothing is there."""
         ...
 
     def url(self, key: str) -> str:
