@@ -141,7 +141,7 @@ def test_cancel_of_a_job_that_has_no_pod_and_with_a_dead_run_worker(deployed: De
 
 
 def test_a_deadline_ends_a_run(deployed: Deployment) -> None:
-    run_id = deployed.submit(2, n_concurrent=2, timeout_seconds=20, script={"seconds": 200, "seconds_0": 1})
+    run_id = deployed.submit(2, n_concurrent=2, timeout_seconds=60, script={"seconds": 600, "seconds_0": 1})
     status = deployed.wait(run_id)
     assert status["phase"] == "expired"
     assert (indexes(status, "scored"), indexes(status, "expired")) == ([0], [1])
