@@ -1,9 +1,13 @@
 """Reading logs of runs on this machine, while they are written and after."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import codecs
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import PlannedTask, trial_id
 from harbor_assets.domain.runs import Run
@@ -25,6 +29,14 @@ _AFTER = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a log: its length, and how to read `size` bytes of it from an offset."""
+
+    length: int
+    read: Callable[[int, int], bytes]
+
+
 class LocalLogs:
     """Implements the engine's `Logs` over the home's log folder, the trials under way, and the stored evidence."""
 
@@ -34,26 +46,17 @@ class LocalLogs:
     def read(self, run: Run, task: int | None, offset: int) -> LogChunk:
         """See `engine.ports.Logs`."""
         if task is None:
-            return self._own(run, offset)
-        planned = run.plan.task(task)
-        rows = {row.k: row for row in self._runs.outcomes(run.id) if row.index == task}
-        done = len(rows) == run.plan.n_attempts
-        data = _slice(self._parts(run, planned, rows), offset, CHUNK_BYTES)
-        return LogChunk(
-            text=data.decode(errors="replace"), next_offset=offset + len(data), done=done and len(data) < CHUNK_BYTES
-        )
+            done, pieces = run.phase.terminal, [_of_file(self._logs / f"{run.id}.log")]
+        else:
+            rows = {row.k: row for row in self._runs.outcomes(run.id) if row.index == task}
+            done, pieces = len(rows) == run.plan.n_attempts, self._pieces(run, run.plan.task(task), rows)
+        data = _slice(pieces, offset, CHUNK_BYTES)
+        at_end = done and len(data) < CHUNK_BYTES
+        # A character cut by the chunk's end is left for the next one.
+        text, taken = codecs.utf_8_decode(data, "replace", at_end)
+        return LogChunk(text=text, next_offset=offset + taken, done=at_end)
 
-    def _own(self, run: Run, offset: int) -> LogChunk:
-        path = self._logs / f"{run.id}.log"
-        data = b""
-        if path.is_file():
-            with path.open("rb") as file:
-                file.seek(offset)
-                data = file.read(CHUNK_BYTES)
-        done = run.phase.terminal and len(data) < CHUNK_BYTES
-        return LogChunk(text=data.decode(errors="replace"), next_offset=offset + len(data), done=done)
-
-    def _parts(self, run: Run, task: PlannedTask, rows: dict[int, TrialOutcome]) -> Iterator[bytes]:
+    def _pieces(self, run: Run, task: PlannedTask, rows: dict[int, TrialOutcome]) -> Iterator[_Piece]:
         for k in range(1, run.plan.n_attempts + 1):
             row = rows.get(k)
             if row is None:
@@ -61,44 +64,60 @@ class LocalLogs:
                 return
             yield from self._ended(run.id, row)
 
-    def _live(self, run: Run, task: PlannedTask, k: int) -> Iterator[bytes]:
+    def _live(self, run: Run, task: PlannedTask, k: int) -> Iterator[_Piece]:
         tries = sorted(plan_work(self._work, run.plan).glob(f"try-*/{trial_id(task, k)}/{_LIVE}"), key=_try_number)
         if tries:
             yield _heading(trial_id(task, k), _LIVE)
-            yield tries[-1].read_bytes()
+            yield _of_file(tries[-1])
 
-    def _ended(self, run_id: str, row: TrialOutcome) -> Iterator[bytes]:
+    def _ended(self, run_id: str, row: TrialOutcome) -> Iterator[_Piece]:
         if row.evidence is None:
-            yield f"==> {row.trial_id} left no folder: {row.reason}: {row.message or ''}\n".encode()
+            yield _of_text(f"==> {row.trial_id} left no folder: {row.reason}: {row.message or ''}\n")
             return
         for name in (_LIVE, *_AFTER):
             key = f"{bundle_key(run_id)}/{row.evidence}/{name}"
-            if not self._artifacts.exists(key):
-                continue
-            yield _heading(row.trial_id, name)
-            with ExitStack() as stack:
-                file = stack.enter_context(self._artifacts.open(key))
-                while block := file.read(CHUNK_BYTES):
-                    yield block
-            yield b"\n"
+            with suppress(NotFound):
+                size = self._artifacts.size(key)
+                yield _heading(row.trial_id, name)
+                yield _Piece(size, partial(self._read, key))
+                yield _of_text("\n")
+
+    def _read(self, key: str, offset: int, size: int) -> bytes:
+        with self._artifacts.open(key) as file:
+            file.seek(offset)
+            return file.read(size)
 
 
-def _heading(trial: str, name: str) -> bytes:
-    return f"==> {trial}/{name}\n".encode()
+def _of_text(text: str) -> _Piece:
+    data = text.encode()
+    return _Piece(len(data), lambda offset, size: data[offset : offset + size])
+
+
+def _of_file(path: Path) -> _Piece:
+    def read(offset: int, size: int) -> bytes:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    return _Piece(path.stat().st_size if path.is_file() else 0, read)
+
+
+def _heading(trial: str, name: str) -> _Piece:
+    return _of_text(f"==> {trial}/{name}\n")
 
 
 def _try_number(path: Path) -> int:
     return int(path.parent.parent.name.removeprefix("try-"))
 
 
-def _slice(parts: Iterator[bytes], offset: int, size: int) -> bytes:
-    """`size` bytes from `offset` of the parts as one stream, reading no more than needed."""
+def _slice(pieces: Iterable[_Piece], offset: int, size: int) -> bytes:
+    """`size` bytes from `offset` of the pieces as one stream; what lies before is skipped without being read."""
     found, skip = b"", offset
-    for part in parts:
-        if skip >= len(part):
-            skip -= len(part)
+    for piece in pieces:
+        if skip >= piece.length:
+            skip -= piece.length
             continue
-        found += part[skip : skip + size - len(found)]
+        found += piece.read(skip, min(size - len(found), piece.length - skip))
         skip = 0
         if len(found) >= size:
             break

@@ -30,6 +30,10 @@ SANDBOX_FACTS_MAX_BYTES = 1024 * 1024
 VERIFIER_SLACK_SECONDS = 0.5  # Harbor's clock is read just outside its timeout
 _TRIAL_NAMESPACE = uuid.UUID("6b0f7c1e-3a0b-5d53-9d3e-6a4c7f1f2b11")  # of our own; fixed so that ids are stable
 
+# Harbor bounds a sandbox's start by the task's build timeout, ten minutes by default. A pod may wait for a place far
+# longer, and its own deadline, the run's, is what ends that.
+_START_PATIENCE = 1000.0
+
 # Harbor takes an unknown error for one that may be graded and whose reward counts. After a lost sandbox neither holds.
 _NOT_GRADED = (
     "ControlPlaneError",
@@ -94,6 +98,7 @@ class HarborTrialRunner:
             trials_dir=folder.parent,
             agent=AgentConfig(name=plan.agent.name, kwargs=dict(plan.agent.kwargs)),
             environment=self._environment(plan, task),
+            environment_build_timeout_multiplier=_START_PATIENCE if plan.sandbox.kind == "kubernetes" else None,
             override_error_policy=dict.fromkeys(_NOT_GRADED, never),
         )
 
