@@ -1,13 +1,20 @@
 """What holds for every test: a home of its own, no telemetry, no network, and marks that skip with a reason."""
 
 import os
+import signal
 import sys
+import threading
 
 import pytest
 
 os.environ.setdefault("HARBOR_TELEMETRY", "0")
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+
+# A shell that starts the tests in the background has them ignore SIGINT, and every process below inherits that: what
+# Ctrl-C does could then not be tested.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
