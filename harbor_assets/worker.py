@@ -71,7 +71,12 @@ def _work(services: Services, run_id: str) -> None:
     prepare_instance(services.settings)
     import dagster as dg
 
-    with dg.DagsterInstance.get() as instance:
+    # Making a home's Dagster databases is no transaction: first workers at the same moment broke the home for good.
+    with locks.lock(services.settings.locks, "instance"):
+        opened = dg.DagsterInstance.get()
+        opened.get_runs(limit=1)
+        opened.all_asset_keys()
+    with opened as instance:
         _report_lost(instance, run_id)
         publications = _Publications(instance, services, run.plan)
         publications.start()

@@ -26,14 +26,15 @@ def run(app: typer.Typer) -> NoReturn:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a C locale must not turn a name into an error
     code = _run(app)
+    unwritable = code == _BROKEN_PIPE
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _BROKEN_PIPE
+        code, unwritable = _BROKEN_PIPE, True
     except OSError as error:
         note(f"Cannot write the output: {error.strerror}")
-        code = _FAULT
-    if code == _BROKEN_PIPE:  # the interpreter flushes once more at its end, and would complain then
+        code, unwritable = _FAULT, True
+    if unwritable:  # the interpreter flushes once more at its end, and would complain then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
