@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.domain.plans import RunPlan
+from harbor_assets.domain.runs import MAX_LOST_WORKERS
 from harbor_assets.engine.lifecycle import Settled
 from harbor_assets.local import locks
 from harbor_assets.local.instance import prepare_instance
@@ -67,6 +68,11 @@ def _work(services: Services, run_id: str) -> None:
         return
     log.info("execution %d of %s (%d tasks)", run.executions, run_id, len(run.plan.tasks))
     die(run.executions, "started")
+    if run.lost_workers >= MAX_LOST_WORKERS:
+        # Whatever kills every worker, Dagster's own files perhaps, must not keep the run from its end.
+        engine.finish(run_id, engine.settle(run_id))
+        log.error("settled after %d lost workers in a row, without telling Dagster", run.lost_workers)
+        return
 
     prepare_instance(services.settings)
     import dagster as dg
