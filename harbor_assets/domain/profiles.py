@@ -71,7 +71,7 @@ class SandboxProfile(Frozen):
         bad = [host for host in found if not _HOST.fullmatch(host) or _ADDRESS.fullmatch(host)]
         if bad:
             raise ValueError(
-                f"{', '.join(map(repr, bad))}: write host names such as pypi.org or *.pypi.org, without scheme, port "
+                f"{', '.join(map(repr, bad))}: write host names such as site.test or *.site.test, without scheme, port "
                 'or path; everything is written as exactly ["*"]'
             )
         return found

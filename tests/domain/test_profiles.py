@@ -56,14 +56,14 @@ def test_narrowing_twice_changes_nothing_more(policy: NetworkPolicy, given: Sand
     ("policy", "hosts", "found"),
     [
         (NetworkPolicy(), (), NetworkPolicy(mode="no-network")),
-        (NetworkPolicy(), ("pypi.org",), NetworkPolicy(mode="allowlist", hosts=("pypi.org",))),
+        (NetworkPolicy(), ("site.test",), NetworkPolicy(mode="allowlist", hosts=("site.test",))),
         (NetworkPolicy(mode="no-network"), PUBLIC, NetworkPolicy(mode="no-network")),
         (
-            NetworkPolicy(mode="allowlist", hosts=("192.0.2.1", "pypi.org")),
+            NetworkPolicy(mode="allowlist", hosts=("192.0.2.1", "site.test")),
             PUBLIC,
-            NetworkPolicy(mode="allowlist", hosts=("192.0.2.1", "pypi.org")),
+            NetworkPolicy(mode="allowlist", hosts=("192.0.2.1", "site.test")),
         ),
-        (NetworkPolicy(mode="allowlist", hosts=("192.0.2.1",)), ("pypi.org",), NetworkPolicy(mode="no-network")),
+        (NetworkPolicy(mode="allowlist", hosts=("192.0.2.1",)), ("site.test",), NetworkPolicy(mode="no-network")),
     ],
 )
 def test_what_is_left(policy: NetworkPolicy, hosts: tuple[str, ...], found: NetworkPolicy) -> None:
@@ -71,7 +71,7 @@ def test_what_is_left(policy: NetworkPolicy, hosts: tuple[str, ...], found: Netw
 
 
 @pytest.mark.parametrize(
-    "host", ["https://pypi.org", "pypi.org:443", "pypi.org/simple", "a*.org", "10.0.0.1", "*.", "", "a..b", "-a.org"]
+    "host", ["https://site.test", "site.test:443", "site.test/simple", "a*.org", "10.0.0.1", "*.", "", "a..b", "-a.org"]
 )
 def test_what_is_no_host_name_is_refused(host: str) -> None:
     with pytest.raises(ValidationError, match="host names"):
@@ -80,11 +80,11 @@ def test_what_is_no_host_name_is_refused(host: str) -> None:
 
 def test_everything_beside_names_is_refused() -> None:
     with pytest.raises(ValidationError, match="exactly"):
-        profile(hosts=("*", "pypi.org"))
+        profile(hosts=("*", "site.test"))
 
 
 def test_host_names_are_kept_in_one_spelling() -> None:
-    assert profile(hosts=(" PyPI.org. ",)).hosts == ("pypi.org",)
+    assert profile(hosts=(" Site.Test. ",)).hosts == ("site.test",)
 
 
 def test_a_flag_above_a_ceiling_names_value_rule_and_next_step() -> None:

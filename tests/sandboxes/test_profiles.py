@@ -65,7 +65,7 @@ profiles:
   - name: two
     max_cpu: 4
     max_memory_mb: lots
-    hosts: ["https://pypi.org"]
+    hosts: ["https://site.test"]
   - name: three
   - name: three
   - three
@@ -77,7 +77,7 @@ profiles:
         "a.yaml: unknown field 'profil'; a file has `default` and `profiles`",
         "a.yaml, two: unknown field 'max_cpu'; did you mean max_cpus?",
         "a.yaml, two: max_memory_mb = 'lots'",
-        "a.yaml, two: hosts = ['https://pypi.org']",
+        "a.yaml, two: hosts = ['https://site.test']",
         "a.yaml, One: name = 'One'",
         "a.yaml, three: the name 'three' is taken by another profile",
         "a.yaml, profile 5: must be a mapping",

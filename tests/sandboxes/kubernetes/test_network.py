@@ -8,7 +8,7 @@ from harbor_assets.domain.profiles import NetworkPolicy, SandboxProfile
 from harbor_assets.sandboxes.kubernetes.network import NOTHING, PORTS, Reach, policies, proof, reach
 
 OPEN = SandboxProfile(name="open", hosts=("*",))
-STANDARD = SandboxProfile(name="standard", hosts=("api.example",), install_hosts=("pypi.org",))
+STANDARD = SandboxProfile(name="standard", hosts=("api.example",), install_hosts=("site.test",))
 SHUT = SandboxProfile(name="shut")
 PUBLIC = NetworkPolicy(mode="public")
 NONE = NetworkPolicy(mode="no-network")
@@ -21,7 +21,7 @@ LISTED = NetworkPolicy(mode="allowlist", hosts=("api.example", "other.example"))
         (PUBLIC, OPEN, Reach("public"), Reach("public")),
         (NONE, OPEN, NOTHING, NOTHING),
         (LISTED, OPEN, Reach("install", LISTED.hosts), Reach("proxy", LISTED.hosts)),
-        (PUBLIC, STANDARD, Reach("install", ("api.example", "pypi.org")), Reach("proxy", ("api.example",))),
+        (PUBLIC, STANDARD, Reach("install", ("api.example", "site.test")), Reach("proxy", ("api.example",))),
         (LISTED, STANDARD, Reach("install", ("api.example",)), Reach("proxy", ("api.example",))),
         (NONE, STANDARD, NOTHING, NOTHING),
         (PUBLIC, SHUT, NOTHING, NOTHING),
