@@ -156,3 +156,21 @@ def test_import_is_cheap() -> None:
     heavy = "{'pydantic', 'sqlalchemy', 'upath', 'asyncio', 'getpass'}"
     code = f"import sys, harbor_assets.settings; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_folder_in_use_for_something_else_is_no_home(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("theirs")
+    with pytest.raises(HomeUnusable, match=r"holds other files \(passwd\) and was never a home"):
+        load(tmp_path).prepare_home()
+    assert [path.name for path in tmp_path.iterdir()] == ["passwd"]
+    with pytest.raises(HomeUnusable, match="HARBOR_ASSETS_HOME"):
+        load(Path("/usr")).prepare_home()
+
+
+def test_a_disk_on_which_only_artifacts_lie_yet_becomes_a_home(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "catalog.db-wal").touch()
+    assert load(tmp_path).prepare_home() == tmp_path
+    (tmp_path / "notes.txt").touch()  # what somebody puts into a home later is theirs to keep there
+    assert load(tmp_path).prepare_home() == tmp_path

@@ -1,0 +1,156 @@
+"""The environment in, one typed object out."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.names import nearest
+from harbor_assets.settings import home
+from harbor_assets.settings.masking import mask_url
+from harbor_assets.settings.parsing import BadValue
+from harbor_assets.settings.variables import (
+    MAX_CONCURRENT,
+    PREFIX,
+    QUEUE_TIMEOUT_SECONDS,
+    REAP_SECONDS,
+    SETTLE_SECONDS,
+    VARIABLES,
+)
+
+TEST_PREFIX = PREFIX + "TEST_"  # belongs to the test suite, so it is not a misspelled setting
+_QUOTED_MAX = 200  # of a bad value: enough to recognise it by
+
+
+class Setting(NamedTuple):
+    """One line of `harbor-assets config`. Passwords in `value` are masked."""
+
+    name: str
+    value: str
+    source: Literal["default", "environment"]
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that can be set. `home` and folder or SQLite URLs are absolute, so that a worker elsewhere means the same."""
+
+    home: Path
+    workspace: str
+    owner: str
+    catalog_url: str
+    artifacts_url: str
+    leaderboard: Path
+    run_timeout_seconds: int
+    n_concurrent: int
+    cancel_poll_seconds: float
+    watch_poll_seconds: float
+    debug: bool
+    executor: Literal["local", "kubernetes"] = "local"
+    namespace: str = "harbor-assets"
+    worker_image: str = ""
+    max_concurrent: int = MAX_CONCURRENT
+    queue_timeout_seconds: int = QUEUE_TIMEOUT_SECONDS
+    settle_seconds: float = SETTLE_SECONDS
+    reap_seconds: float = REAP_SECONDS
+    profiles: Path = Path("/etc/harbor-assets/profiles")
+    buildkit: str = ""
+    registry: str = ""
+    insecure_registries: str = ""
+    registry_mirrors: str = ""
+    docker_config: str = ""
+    context: str = ""
+    allow_remote: bool = False
+    from_environment: frozenset[str] = frozenset()  # names of the variables that were set
+    unknown: tuple[str, ...] = ()  # variables with our prefix that no setting reads: misspelled, most likely
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+        """Read `environ` (the process's own if None). Raises `Refused` with every unusable value at once."""
+        env = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        problems: list[Problem] = []
+        given: set[str] = set()
+        for variable in VARIABLES:
+            text = env.get(variable.name, "")
+            if not text:
+                values[variable.field] = variable.default(values)
+                continue
+            given.add(variable.name)
+            try:
+                values[variable.field] = variable.parse(text)
+            except BadValue as bad:
+                problems.append(Problem(variable.name, f"{mask_url(text)[:_QUOTED_MAX]!r} {bad}"))
+                values[variable.field] = variable.default(values)
+        if problems:
+            raise Refused("Settings in the environment cannot be used:", problems)
+        known = {variable.name for variable in VARIABLES}
+        unknown = sorted(
+            name for name in env if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX) and name not in known
+        )
+        return cls(**values, from_environment=frozenset(given), unknown=tuple(unknown))
+
+    def describe(self) -> list[Setting]:
+        """Every setting with its value, where it comes from and what it is for; passwords masked."""
+        return [
+            Setting(
+                variable.name,
+                mask_url(str(getattr(self, variable.field))),
+                "environment" if variable.name in self.from_environment else "default",
+                variable.help,
+            )
+            for variable in VARIABLES
+        ]
+
+    def as_environ(self) -> dict[str, str]:
+        """The variables that make another process load exactly these settings (holds passwords: never print it)."""
+        return {variable.name: str(getattr(self, variable.field)) for variable in VARIABLES}
+
+    def warnings(self) -> list[str]:
+        """One sentence for each variable that looks like a setting and is none."""
+        known = [variable.name for variable in VARIABLES]
+        sentences: list[str] = []
+        for name in self.unknown:
+            close = nearest(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else "`harbor-assets config` lists all settings"
+            sentences.append(f"{name} is set, but there is no such setting; {hint}")
+        return sentences
+
+    @property
+    def locks(self) -> Path:
+        return self.home / "locks"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def cache(self) -> Path:
+        return self.home / "cache"
+
+    @property
+    def work(self) -> Path:
+        """Scratch space of runs under way."""
+        return self.home / "work"
+
+    @property
+    def sandboxes(self) -> Path:
+        return self.home / "sandboxes"
+
+    @property
+    def dagster(self) -> Path:
+        """The DAGSTER_HOME."""
+        return self.home / "dagster"
+
+    def prepare_home(self) -> Path:
+        """Make the home folder and its rooms if they are missing, and return it. Raises as `home.prepare`."""
+        rooms = (self.locks, self.logs, self.cache, self.work, self.sandboxes, self.dagster)
+        home.prepare(self.home, rooms)
+        return self.home
+
+
+assert {variable.field for variable in VARIABLES} | {"from_environment", "unknown"} == {
+    f.name for f in fields(Settings)
+}
