@@ -52,7 +52,7 @@ def trial(context: dg.OpExecutionContext, engine: dg.ResourceParam[RunEngine]) -
     ended = asyncio.run(_execute(context, engine, run_id, index))
     if ended is not Ended.DONE:
         raise DagsterExecutionInterruptedError
-    rows = [row for row in engine.outcomes(run_id) if row.index == index]
+    rows = engine.outcomes(run_id, index)
     missing = [row for row in rows if row.outcome is not Outcome.SCORED]
     if missing:  # Dagster colours a planned partition red only where its run failed
         raise dg.Failure(f"{len(missing)} of {len(rows)} trials have no score", allow_retries=False)

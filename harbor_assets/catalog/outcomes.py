@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, Row, Select, Table, func, insert, select
 
 from harbor_assets.catalog.database import Database
 from harbor_assets.catalog.records import chunks
@@ -46,9 +46,9 @@ class SqlOutcomes:
 
         return self._database.write(work)
 
-    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
+    def outcomes(self, run_id: str, index: int | None = None) -> Sequence[TrialOutcome]:
         """See `RunCatalog`. Raises `NotFound`, `Broken` for a row that cannot be read."""
-        query = select(OUTCOMES).where(OUTCOMES.c.run_id == run_id).order_by(OUTCOMES.c.task_index, OUTCOMES.c.k)
+        query = _of(OUTCOMES, run_id, index).order_by(OUTCOMES.c.task_index, OUTCOMES.c.k)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
             if not rows:
@@ -83,16 +83,21 @@ class SqlOutcomes:
 
         self._database.write(work)
 
-    def tries(self, run_id: str) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
+    def tries(self, run_id: str, index: int | None = None) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
         """See `RunCatalog`."""
         found: dict[tuple[int, int], list[tuple[datetime, str]]] = {}
         with self._database.read() as connection:
-            rows = connection.execute(select(TRIES).where(TRIES.c.run_id == run_id).order_by(TRIES.c.start)).all()
+            rows = connection.execute(_of(TRIES, run_id, index).order_by(TRIES.c.start)).all()
             if not rows:
                 see_run(connection, run_id)
         for row in rows:
             found.setdefault((row.task_index, row.k), []).append((row.start, row.leftovers))
         return found
+
+
+def _of(table: Table, run_id: str, index: int | None) -> Select[*tuple[Any, ...]]:
+    query = select(table).where(table.c.run_id == run_id)
+    return query if index is None else query.where(table.c.task_index == index)
 
 
 def _outcome(row: Row[Any]) -> TrialOutcome:

@@ -15,7 +15,7 @@ from harbor_assets.domain.errors import Broken, Conflict, IdempotencyConflict, N
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, RunMarks
 from harbor_assets.engine.ports import Page
 
 ACTIVE = tuple(phase.value for phase in RunPhase if not phase.terminal)
@@ -85,6 +85,15 @@ class SqlRuns:
         """See `RunCatalog`. An unreadable plan is `Broken` with a text that begins `plan_unreadable:`."""
         with self._database.read() as connection:
             return _load(connection, run_id)
+
+    def marks(self, run_id: str) -> RunMarks:
+        """See `RunCatalog`."""
+        query = select(RUNS.c.started_at, RUNS.c.cancel_requested_at).where(RUNS.c.id == run_id)
+        with self._database.read() as connection:
+            row = connection.execute(query).first()
+            if row is None:
+                raise _not_found(connection, run_id)
+        return RunMarks(started_at=row.started_at, cancel_requested_at=row.cancel_requested_at)
 
     def list_runs(
         self,

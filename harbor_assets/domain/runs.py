@@ -11,6 +11,13 @@ from harbor_assets.domain.plans import RunPlan
 MAX_LOST_WORKERS = 3  # lost without progress between them: a crash loop, not bad luck
 
 
+class RunMarks(Frozen):
+    """What may end a run early, as far as it changes while trials are under way."""
+
+    started_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+
+
 class Run(Frozen):
     """One evaluation run.
 

@@ -89,13 +89,13 @@ class Execution:
         Raises `StorageFull` and other faults of our own after the trials under way were stopped; their rows are
         missing then, and the next execution runs them.
         """
-        rows = await patiently(self._runs.outcomes, self._run.id)
+        rows = await patiently(self._runs.outcomes, self._run.id, self._only)
         todo: dict[int, list[int]] = {}
         for task, k in unfinished(self._plan, rows):
             if self._only not in (None, task.index):
                 continue
             todo.setdefault(task.index, []).append(k)
-        self._tries = await patiently(self._runs.tries, self._run.id)
+        self._tries = await patiently(self._runs.tries, self._run.id, self._only)
         gate = asyncio.Semaphore(self._plan.n_concurrent)
         done = {r.index: [x for x in rows if x.index == r.index] for r in rows}
         jobs = [
@@ -149,10 +149,11 @@ class Execution:
         A catalog that does not answer ends nothing: a database that restarts must not cost the trials under way.
         """
         try:
-            run = await asyncio.to_thread(self._runs.get_run, self._run.id)
+            marks = await asyncio.to_thread(self._runs.marks, self._run.id)
         except ServiceUnavailable as error:
             log.warning("the catalog did not say whether the run was cancelled: %s", error)
             return None, self._poll
+        run = self._run.model_copy(update=marks.model_dump())
         until = deadline(run)
         if run.cancel_requested_at:
             return Ended.CANCELLED, 0.0

@@ -112,9 +112,9 @@ class RunEngine:
             clock=self._clock,
         )
 
-    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
-        """The rows so far."""
-        return self._runs.outcomes(run_id)
+    def outcomes(self, run_id: str, index: int | None = None) -> Sequence[TrialOutcome]:
+        """The rows so far; those of one task where `index` says so."""
+        return self._runs.outcomes(run_id, index)
 
     def task_files(self, task: PlannedTask) -> list[tuple[str, int]]:
         """(path, bytes) of a task's files, sorted."""

@@ -16,7 +16,7 @@ from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import ImageConfig, PlannedTask, RunPlan, SandboxChoice
 from harbor_assets.domain.profiles import SandboxProfile
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, RunMarks
 from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.domain.views import LogChunk
 from harbor_assets.engine.report import Report
@@ -80,6 +80,10 @@ class RunCatalog(Protocol):
         """Raises `NotFound` with the nearest ids; `Broken` if the plan cannot be read."""
         ...
 
+    def marks(self, run_id: str) -> RunMarks:
+        """A few columns of one row, for who asks every second: never the plan. Raises `NotFound`."""
+        ...
+
     def list_runs(
         self,
         workspace: str | None = None,
@@ -123,8 +127,8 @@ class RunCatalog(Protocol):
         """Store one row; False (and nothing changed) if (run, index, k) has one already: the first wins."""
         ...
 
-    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
-        """All rows so far, by (index, k)."""
+    def outcomes(self, run_id: str, index: int | None = None) -> Sequence[TrialOutcome]:
+        """All rows so far, by (index, k); those of one task where `index` says so."""
         ...
 
     def count_outcomes(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
@@ -135,8 +139,8 @@ class RunCatalog(Protocol):
         """A trial begins: recorded so that the try of a lost worker is known to the one that goes on."""
         ...
 
-    def tries(self, run_id: str) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
-        """(index, k) -> (start, leftovers) of every try begun so far, oldest first."""
+    def tries(self, run_id: str, index: int | None = None) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
+        """(index, k) -> (start, leftovers) of every try begun so far, oldest first; of one task as `outcomes`."""
         ...
 
 

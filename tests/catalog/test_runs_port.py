@@ -9,6 +9,7 @@ import pytest
 from harbor_assets.domain.errors import Conflict, IdempotencyConflict, NotFound, Refused
 from harbor_assets.domain.outcomes import Reason, Try
 from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.runs import RunMarks
 from harbor_assets.engine.ports import RunCatalog
 from tests.catalog.samples import A, B, outcome, plan
 
@@ -89,6 +90,7 @@ def test_an_unknown_run_is_told_with_the_nearest(catalog: RunCatalog) -> None:
     wrong = run_id[:-1] + ("0" if run_id[-1] != "0" else "1")
     calls = [
         lambda: catalog.get_run(wrong),
+        lambda: catalog.marks(wrong),
         lambda: catalog.begin_execution(wrong),
         lambda: catalog.release(wrong),
         lambda: catalog.mark_started(wrong, NOON),
@@ -113,6 +115,8 @@ def test_the_first_start_and_the_first_cancel_are_kept(catalog: RunCatalog) -> N
     assert catalog.request_cancel(run_id, NOON).cancel_requested_at == NOON
     run = catalog.request_cancel(run_id, later)
     assert (run.cancel_requested_at, run.phase) == (NOON, RunPhase.RUNNING)
+    assert catalog.marks(run_id) == RunMarks(started_at=NOON, cancel_requested_at=NOON)
+    assert catalog.marks(accepted(catalog)) == RunMarks()
 
 
 @pytest.mark.parametrize("phase", ENDINGS)
@@ -187,6 +191,8 @@ def test_outcomes_come_by_index_and_k(catalog: RunCatalog) -> None:
         assert catalog.add_outcome(outcome(run_id, index, k))
     assert catalog.add_outcome(outcome(other))
     assert [(row.index, row.k) for row in catalog.outcomes(run_id)] == [(0, 1), (2, 1), (2, 2), (10, 1)]
+    assert [(row.index, row.k) for row in catalog.outcomes(run_id, 2)] == [(2, 1), (2, 2)]
+    assert catalog.outcomes(run_id, 3) == []
 
 
 def test_outcomes_are_counted_by_run(catalog: RunCatalog) -> None:
@@ -211,6 +217,7 @@ def test_tries_are_kept_oldest_first(catalog: RunCatalog) -> None:
     catalog.add_try(run_id, 0, 1, NOON, "a")
     catalog.add_try(run_id, 1, 2, NOON, "c")
     assert catalog.tries(run_id) == {(0, 1): [(NOON, "a"), (later, "b")], (1, 2): [(NOON, "c")]}
+    assert catalog.tries(run_id, 1) == {(1, 2): [(NOON, "c")]}
     assert catalog.tries(accepted(catalog)) == {}
 
 

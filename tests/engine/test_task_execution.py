@@ -65,7 +65,7 @@ def test_a_signal_is_a_cancel_only_if_the_catalog_says_so(tmp_path: Path, marked
 def test_a_catalog_that_restarts_costs_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "PATIENCE_PAUSE_SECONDS", 0.01)
     house = House(tmp_path, graded, tasks=1)
-    get_run, add_outcome, away = house.catalog.get_run, house.catalog.add_outcome, [3, 3]
+    marks, add_outcome, away = house.catalog.marks, house.catalog.add_outcome, [3, 3]
 
     def unavailable(number: int, then):  # type: ignore[no-untyped-def]
         def call(*args: object) -> object:
@@ -81,7 +81,7 @@ def test_a_catalog_that_restarts_costs_no_trial(tmp_path: Path, monkeypatch: pyt
         return Ending(Reason.GRADED, reward=1.0)
 
     house.runner.script = slow
-    house.catalog.get_run = unavailable(0, get_run)  # type: ignore[method-assign]
+    house.catalog.marks = unavailable(0, marks)  # type: ignore[method-assign]
     house.catalog.add_outcome = unavailable(1, add_outcome)  # type: ignore[method-assign]
     assert asyncio.run(task(house, 0)) is Ended.DONE
     assert away == [0, 0]

@@ -12,7 +12,7 @@ from harbor_assets.domain.names import Ref, is_digest, name_problem, tag_problem
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, RunMarks
 from harbor_assets.domain.tasks import Record, Task, TaskInput, Taskset, TasksetInput, taskset_digest
 from harbor_assets.engine.ports import Page
 
@@ -187,6 +187,10 @@ class MemoryCatalog:
                 raise NotFound(f"Run not found: {run_id}; there are {', '.join(self._runs)}")
             return self._runs[run_id]
 
+    def marks(self, run_id: str) -> RunMarks:
+        run = self.get_run(run_id)
+        return RunMarks(started_at=run.started_at, cancel_requested_at=run.cancel_requested_at)
+
     def list_runs(
         self,
         workspace: str | None = None,
@@ -246,10 +250,11 @@ class MemoryCatalog:
             rows[outcome.index, outcome.k] = outcome
             return True
 
-    def outcomes(self, run_id: str) -> Sequence[TrialOutcome]:
+    def outcomes(self, run_id: str, index: int | None = None) -> Sequence[TrialOutcome]:
         with self._lock:
             self.get_run(run_id)
-            return [row for _, row in sorted(self._outcomes[run_id].items())]
+            rows = [row for _, row in sorted(self._outcomes[run_id].items())]
+            return [row for row in rows if index in (None, row.index)]
 
     def count_outcomes(self, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         with self._lock:
@@ -264,10 +269,11 @@ class MemoryCatalog:
                 raise Refused(f"Run {run_id} is {run.phase}; no trial can begin in it.")
             self._tries[run_id].setdefault((index, k), {}).setdefault(start, leftovers)
 
-    def tries(self, run_id: str) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
+    def tries(self, run_id: str, index: int | None = None) -> Mapping[tuple[int, int], Sequence[tuple[datetime, str]]]:
         with self._lock:
             self.get_run(run_id)
-            return {trial: sorted(begun.items()) for trial, begun in self._tries[run_id].items()}
+            begun = self._tries[run_id].items()
+            return {trial: sorted(each.items()) for trial, each in begun if index in (None, trial[0])}
 
     def _change(self, run_id: str, **values: Any) -> Run:
         run = self.get_run(run_id)
