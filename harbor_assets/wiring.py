@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from harbor_assets.engine.evaluations import Deployment, Evaluations
-from harbor_assets.engine.ports import Artifacts, Executions
+from harbor_assets.engine.ports import Artifacts, Executions, Logs
 from harbor_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
     from harbor_assets.engine.ports import Profiles
+
+
+_MIRROR_SECONDS = (
+    2.0  # a follower of a log on a deployment sees a line this late; one small write, if there are new ones
+)
 
 
 class Services:
@@ -136,10 +141,24 @@ class Services:
 
         return reap(self.settings.home)
 
+    @property
+    def _logs(self) -> Logs:
+        if self._on_cluster:
+            from harbor_assets.cluster.logs import ClusterLogs
+
+            return ClusterLogs(runs=self.catalog, artifacts=self.artifacts, executions=self.cluster_executions)
+        from harbor_assets.local.logs import LocalLogs
+
+        return LocalLogs(
+            logs_folder=self.settings.logs,
+            work_folder=self.settings.work,
+            runs=self.catalog,
+            artifacts=self.artifacts,
+        )
+
     @cached_property
     def evaluations(self) -> Evaluations:
         """Runs as a service."""
-        from harbor_assets.local.logs import LocalLogs
         from harbor_assets.sandboxes.choice import ClusterSandboxes, LocalSandboxes
 
         return Evaluations(
@@ -148,12 +167,7 @@ class Services:
             artifacts=self.artifacts,
             executions=self.executions,
             sandboxes=ClusterSandboxes() if self._on_cluster else LocalSandboxes(self.settings.home),
-            logs=LocalLogs(
-                logs_folder=self.settings.logs,
-                work_folder=self.settings.work,
-                runs=self.catalog,
-                artifacts=self.artifacts,
-            ),
+            logs=self._logs,
             deployment=Deployment(
                 owner=self.settings.owner,
                 n_concurrent=self.settings.max_concurrent if self._on_cluster else self.settings.n_concurrent,
@@ -190,6 +204,7 @@ class Services:
             work=self.settings.work,
             poll_seconds=self.settings.cancel_poll_seconds,
             queue_timeout_seconds=self.settings.queue_timeout_seconds if self._on_cluster else None,
+            mirror_seconds=_MIRROR_SECONDS if self._on_cluster else None,
         )
 
     def _environment(self, plan: "RunPlan", task: "PlannedTask") -> "EnvironmentConfig":

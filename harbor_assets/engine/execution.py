@@ -21,6 +21,7 @@ from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.account import evidence_path, row, unfinished
 from harbor_assets.engine.evaluations import bundle_key, deadline
+from harbor_assets.engine.logs import LIVE, keep_live, live_key, mirror
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Execution:
     """The trials of one execution. `work` is a folder of the run's own for trials under way.
 
     `poll_seconds`: how often the catalog is asked for a cancel. `only`: the index of the one task to run; else all.
+    `mirror_seconds`: how often the log of a trial under way is stored for others to read; None where they see `work`.
     """
 
     def __init__(
@@ -74,9 +76,10 @@ class Execution:
         work: Path,
         poll_seconds: float,
         only: int | None = None,
+        mirror_seconds: float | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
-        self._only = only
+        self._only, self._mirror_seconds = only, mirror_seconds
         self._run, self._plan = run, run.plan
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
         self._listener, self._work, self._poll, self._clock = listener, work, poll_seconds, clock
@@ -203,7 +206,16 @@ class Execution:
             kind = type(error).__name__
             return Ending(Reason.TASK_UNREADABLE, cut(str(error)), error=trial_error(kind, str(error)))
         await asyncio.to_thread(folder.parent.mkdir, parents=True, exist_ok=True)
-        return await self._runner.run(self._plan, task, k, source=source, folder=folder)
+        if self._mirror_seconds is None:
+            return await self._runner.run(self._plan, task, k, source=source, folder=folder)
+        live = live_key(self._run.id, trial_id(task, k))
+        ended = asyncio.Event()
+        mirroring = asyncio.create_task(mirror(self._artifacts, folder / LIVE, live, self._mirror_seconds, ended))
+        try:
+            return await self._runner.run(self._plan, task, k, source=source, folder=folder)
+        finally:
+            ended.set()
+            await mirroring
 
     def _stopped_ending(self) -> Ending | None:
         if self._ended is Ended.CANCELLED:
@@ -227,6 +239,8 @@ class Execution:
         )
         outcome = row(self._plan, task, k, ending, tries=(*earlier, last), evidence=evidence)
         await patiently(self._runs.add_outcome, outcome)
+        if evidence and self._mirror_seconds is not None:
+            await patiently(self._artifacts.remove, live_key(self._run.id, trial_id(task, k)))
         return outcome
 
     async def _keep_lost_tries(self, task: PlannedTask, k: int) -> list[Try]:
@@ -238,6 +252,11 @@ class Execution:
             key = f"{bundle_key(self._run.id)}/{path}"
             if left.is_dir():
                 await asyncio.to_thread(self._artifacts.put_tree, key, left)
+            elif self._mirror_seconds is not None and number == len(self._tries[task.index, k]):
+                # The lost worker's disk went with it; its log as far as it was stored is of its last try.
+                await asyncio.to_thread(
+                    keep_live, self._artifacts, live_key(self._run.id, trial_id(task, k)), f"{key}/{LIVE}"
+                )
             there = await asyncio.to_thread(lambda key=key: next(iter(self._artifacts.list(key)), None))
             error = trial_error("WorkerLost", "the worker was lost or stopped while this try was under way")
             kept.append(Try(start=start, error=error, leftovers=path if there else None))

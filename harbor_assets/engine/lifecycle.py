@@ -45,7 +45,8 @@ class RunEngine:
     """What a worker does with a run.
 
     `work` is the folder of trials under way, `poll_seconds` how often a cancel is looked for, `queue_timeout_seconds`
-    how long a run may wait for its first slot before it expires (None: for ever).
+    how long a run may wait for its first slot before it expires (None: for ever), `mirror_seconds` how often the log of
+    a trial under way is stored for others to read (None: they see `work`).
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class RunEngine:
         work: Path,
         poll_seconds: float,
         queue_timeout_seconds: float | None = None,
+        mirror_seconds: float | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
-        self._queue_timeout = queue_timeout_seconds
+        self._queue_timeout, self._mirror_seconds = queue_timeout_seconds, mirror_seconds
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
         self._bundles, self._work, self._poll, self._clock = bundles, work, poll_seconds, clock
 
@@ -109,6 +111,7 @@ class RunEngine:
             work=plan_work(self._work, run.plan),
             poll_seconds=self._poll,
             only=only,
+            mirror_seconds=self._mirror_seconds,
             clock=self._clock,
         )
 

@@ -219,6 +219,24 @@ def test_following_a_log_waits_for_more_and_takes_up_a_lost_run(cli: Cli, w: Wor
     assert w.executions.started == [run_id]
 
 
+def test_of_a_long_log_the_end_is_shown_unless_all_is_asked_for(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    run_id = submit(w, "a")
+    text = "".join(f"line {n}\n" for n in range(100))
+    monkeypatch.setattr(fetch, "LOG_SHOWN_BYTES", 20)
+
+    def read(*_: object, task: int | None = None, offset: int = 0) -> LogChunk:
+        piece = text[offset : offset + 15]
+        end = offset + len(piece)
+        return LogChunk(text=piece, next_offset=end, done=end == len(text), size=len(text) if offset == 0 else None)
+
+    monkeypatch.setattr(w.evaluations, "logs", read)
+    said = cli("runs", "logs", run_id)
+    assert said.out == "line 98\nline 99\n"
+    assert "--all" in said.err
+    whole = cli("runs", "logs", run_id, "--all")
+    assert (whole.out, whole.err) == (text, "")
+
+
 # --- watching -----------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from harbor_assets.catalog import open_catalog
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.runs import Run
-from harbor_assets.local.logs import CHUNK_BYTES, LocalLogs
+from harbor_assets.engine.logs import CHUNK_BYTES
+from harbor_assets.local.logs import LocalLogs
 from tests.fakes.accounts import make_plan, make_row
 from tests.fakes.artifacts import MemoryArtifacts
 

@@ -9,6 +9,7 @@ from harbor_assets.interfaces.cli.progress import RECOVER_SECONDS
 from harbor_assets.interfaces.cli.session import Session, recover
 
 MEGABYTE = 1_000_000
+LOG_SHOWN_BYTES = 1024 * 1024  # of a long log, without --all: more than a terminal keeps
 SHOWN_EVERY_SECONDS = 0.1  # a redraw for each piece of each file would cost more than the copying
 
 
@@ -40,12 +41,21 @@ def download(session: Session, run_id: str, output: Path, out: Output, *, task: 
     return 0
 
 
-def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool) -> int:
-    """Print a log from its beginning; with `follow`, until nothing more will come. Returns the exit code."""
+def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool, whole: bool = False) -> int:
+    """Print a log; with `follow`, until nothing more will come. Returns the exit code.
+
+    Of a long log the last part only, and a note that says so, unless `whole`.
+    """
     out, offset, looked = Output(), 0, time.monotonic()
     try:
         while True:
             chunk = session.client.logs(run_id, task=task, offset=offset)
+            if offset == 0 and not whole and chunk.size is not None and chunk.size > LOG_SHOWN_BYTES:
+                note(f"This log has {chunk.size / 1e6:.1f} MB; here is its end. All of it: repeat with --all")
+                offset = chunk.size - LOG_SHOWN_BYTES
+                skipped = session.client.logs(run_id, task=task, offset=offset)
+                cut, newline, rest = skipped.text.partition("\n")
+                chunk = skipped.model_copy(update={"text": rest if newline else cut})
             if chunk.text:
                 out.text(chunk.text)
             idle, offset = chunk.next_offset == offset, chunk.next_offset

@@ -275,6 +275,7 @@ def logs(
         int | None, typer.Option("--task", metavar="I", min=0, help="The log of the task with this index.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until nothing more will come.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="All of a long log; else its last megabyte.")] = False,
     workspace: Workspace = None,
     base_url: BaseUrl = None,
 ) -> None:
@@ -283,4 +284,4 @@ def logs(
     from harbor_assets.interfaces.cli.session import open_session
 
     with open_session(workspace, base_url) as session:
-        raise typer.Exit(print_logs(session, run_id, task, follow=follow))
+        raise typer.Exit(print_logs(session, run_id, task, follow=follow, whole=whole))
