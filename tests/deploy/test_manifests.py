@@ -146,13 +146,38 @@ def test_an_install_sets_images_secrets_nodes_and_namespace(overlay: list[Object
     env = made["ConfigMap", "harbor-assets-env"]["data"]
     assert (env["HARBOR_ASSETS_WORKER_IMAGE"], env["HARBOR_ASSETS_NAMESPACE"]) == ("r/worker:1", "elsewhere")
     assert env["HARBOR_ASSETS_REGISTRY"] == "r/tasks"
-    assert made["Secret", "harbor-assets-catalog"]["stringData"] == {
-        "HARBOR_ASSETS_CATALOG_URL": "postgresql+psycopg://harbor:0a1b@harbor-assets-postgres:5432/harbor_assets"
+    assert made["Secret", "harbor-assets-database-generated"]["stringData"] == {
+        "POSTGRES_PASSWORD": "0a1b",
+        "DAGSTER_PG_PASSWORD": "0a1b",
+        "HARBOR_ASSETS_CATALOG_URL": "postgresql+psycopg://harbor:0a1b@harbor-assets-postgres:5432/harbor_assets",
     }
+    overlays_own = {("Secret", "harbor-assets-database"), ("Secret", "harbor-assets-egress")}
+    assert not overlays_own & made.keys()  # it stands beside them: a plain apply afterwards changes no secret in use
     public = made["NetworkPolicy", "harbor-assets-sandbox-public"]
     assert "203.0.113.7/32" in public["spec"]["egress"][1]["to"][0]["ipBlock"]["except"]
     for binding in (item for (kind, _), item in made.items() if kind == "RoleBinding"):
         assert {subject["namespace"] for subject in binding["subjects"]} == {"elsewhere"}
+
+
+def secret_names(sources: list[Object]) -> list[str]:
+    """Names of the Secrets that a container's environment comes from; each must be allowed to be missing."""
+    found = [s.get("secretRef") or s.get("secret_ref") for s in sources]
+    assert all(ref["optional"] is True for ref in found if ref)
+    return [ref["name"] for ref in found if ref]
+
+
+def test_what_an_install_generated_counts_before_what_the_overlay_brings(overlay: list[Object]):
+    both = {
+        "database": ["harbor-assets-database", "harbor-assets-database-generated"],  # of two, the later one counts
+        "egress": ["harbor-assets-egress", "harbor-assets-egress-generated"],
+    }
+    for name, _, container in containers(overlay):
+        of = both["egress" if name.startswith("harbor-assets-egress") else "database"]
+        assert secret_names(container["envFrom"]) == of, name
+        assert not any("secretKeyRef" in v.get("valueFrom", {}) for v in container.get("env", ())), name
+    instance = yaml.safe_load((DEPLOY / "base" / "instance" / "dagster.yaml").read_text())
+    workers = instance["run_launcher"]["config"]["run_k8s_config"]["container_config"]["env_from"]
+    assert secret_names(workers) == [*both["database"], *both["egress"]]
 
 
 def test_pods_are_made_anew_when_what_they_read_has_changed(overlay: list[Object]):

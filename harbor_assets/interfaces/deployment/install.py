@@ -47,7 +47,7 @@ def install(options: Options, say: Say) -> str:
     nodes = kubectl.items("nodes")
     _check_namespace(kubectl, options.namespace)
     service, worker = _images(options, say)
-    password = _kept(kubectl, options.namespace, manifests.POSTGRES, manifests.PASSWORD_KEY)
+    password = _kept(kubectl, options.namespace, manifests.DATABASE, manifests.PASSWORD_KEY)
     egress = _kept(kubectl, options.namespace, manifests.EGRESS, manifests.EGRESS_KEY)
     decided = Install(
         service_image=service,
@@ -170,10 +170,11 @@ def _settings(options: Options) -> dict[str, str]:
 
 def _kept(kubectl: Kubectl, namespace: str, name: str, key: str) -> str:
     """The secret that is in use, else a new one: an upgrade must not lock itself out of its database."""
-    found = kubectl.get("secret", name, "-n", namespace)
-    if found is None or key not in found.get("data", {}):
-        return secrets.token_hex(24)
-    return base64.b64decode(found["data"][key]).decode()
+    for candidate in (f"{name}{manifests.GENERATED}", name):  # the second, if the overlay was applied by hand before
+        found = kubectl.get("secret", candidate, "-n", namespace)
+        if found is not None and key in found.get("data", {}):
+            return base64.b64decode(found["data"][key]).decode()
+    return secrets.token_hex(24)
 
 
 def _wait(kubectl: Kubectl, options: Options, say: Say) -> None:

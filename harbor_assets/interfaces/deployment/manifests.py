@@ -16,9 +16,10 @@ PART_OF = "app.kubernetes.io/part-of"
 OURS = "harbor-assets"
 SERVICE_IMAGE, WORKER_IMAGE = "harbor-assets-service", "harbor-assets-worker"
 ENV = "harbor-assets-env"
-POSTGRES, PASSWORD_KEY = "harbor-assets-postgres", "postgresql-password"
-CATALOG, CATALOG_KEY = "harbor-assets-catalog", "HARBOR_ASSETS_CATALOG_URL"
+POSTGRES = "harbor-assets-postgres"
+DATABASE, PASSWORD_KEY = "harbor-assets-database", "POSTGRES_PASSWORD"
 EGRESS, EGRESS_KEY = "harbor-assets-egress", "HARBOR_ASSETS_EGRESS_SECRET"
+GENERATED = "-generated"  # what an install makes stands beside the overlay's own, which a plain apply would set back
 CONFIGURATION = "harbor-assets/configuration"  # annotation: pods are made anew when what they read has changed
 
 
@@ -65,13 +66,13 @@ def _adapted(item: Object, install: Install) -> Object:
             "HARBOR_ASSETS_WORKER_IMAGE": install.worker_image,
             **install.settings,
         }
-    elif kind == "Secret" and meta["name"] in (POSTGRES, CATALOG, EGRESS):
+    elif kind == "Secret" and meta["name"] in (DATABASE, EGRESS):
         item.pop("data", None)
         item["stringData"] = {
-            POSTGRES: {PASSWORD_KEY: install.password},
-            CATALOG: {CATALOG_KEY: catalog_url(install.password)},
+            DATABASE: database_secret(install.password),
             EGRESS: {EGRESS_KEY: install.egress_secret},
         }[meta["name"]]
+        meta["name"] += GENERATED
     elif kind == "Deployment":
         pod = item["spec"]["template"]["spec"]
         for container in (*pod.get("initContainers", ()), *pod["containers"]):
@@ -80,6 +81,13 @@ def _adapted(item: Object, install: Install) -> Object:
     return item
 
 
-def catalog_url(password: str) -> str:
-    """The catalog's URL. `password` is safe in a URL: `cluster install` makes it of hexadecimal digits."""
-    return f"postgresql+psycopg://harbor:{password}@{POSTGRES}:5432/harbor_assets"
+def database_secret(password: str) -> dict[str, str]:
+    """The password for Postgres, for Dagster and in the catalog's URL, under the names that each reads.
+
+    `password` is safe in a URL: `cluster install` makes it of hexadecimal digits.
+    """
+    return {
+        PASSWORD_KEY: password,
+        "DAGSTER_PG_PASSWORD": password,
+        "HARBOR_ASSETS_CATALOG_URL": f"postgresql+psycopg://harbor:{password}@{POSTGRES}:5432/harbor_assets",
+    }
