@@ -12,6 +12,7 @@ from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import RunPhase
+from harbor_assets.domain.plans import PlannedTask
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.account import evidence_path
 from harbor_assets.engine.evaluations import bundle_key
@@ -80,7 +81,7 @@ def gather(
         run.plan,
         rows,
         evidence=evidence,
-        instructions=_instructions(tasks, run),
+        instructions=_Instructions(tasks, run),
         phase=phase,
         started_at=run.started_at,
         finished_at=ended_at,
@@ -105,15 +106,42 @@ def _evidence(artifacts: Artifacts, run: Run, rows: Sequence[TrialOutcome], key:
     return found
 
 
-def _instructions(tasks: TaskCatalog, run: Run) -> dict[int, str]:
-    """task index -> instruction; a task deleted since is left out, the archive in the store still has it."""
-    found: dict[int, str] = {}
-    for planned in run.plan.tasks:
-        ref = Ref.parse(planned.ref, workspace=run.plan.workspace)
+class _Instructions(Mapping[int, str]):
+    """task index -> instruction, read a chunk at a time as the tasks are written: all at once may not fit in memory.
+
+    A task deleted since is left out; the archive in the store still has its instruction.
+    """
+
+    CHUNK = 200  # tasks of one query; an instruction is a few kilobytes
+
+    def __init__(self, tasks: TaskCatalog, run: Run) -> None:
+        self._tasks, self._workspace, self._planned = tasks, run.plan.workspace, run.plan.tasks
+        self._place = {planned.index: place for place, planned in enumerate(self._planned)}
+        self._at, self._held = -1, dict[int, str]()
+
+    def __getitem__(self, index: int) -> str:
+        at = self._place[index] // self.CHUNK
+        if at != self._at:
+            self._at, self._held = at, self._read(self._planned[at * self.CHUNK : (at + 1) * self.CHUNK])
+        return self._held[index]
+
+    def _read(self, chunk: Sequence[PlannedTask]) -> dict[int, str]:
         with suppress(NotFound):
-            task = tasks.get_task(ref.workspace, ref.name, ref.fragment)
-            found[planned.index] = task.spec.instruction or ""
-    return found
+            found = self._tasks.get_pinned_tasks([planned.ref for planned in chunk])
+            return {planned.index: task.spec.instruction or "" for planned, task in zip(chunk, found, strict=True)}
+        held: dict[int, str] = {}
+        for planned in chunk:
+            ref = Ref.parse(planned.ref, workspace=self._workspace)
+            with suppress(NotFound):
+                task = self._tasks.get_task(ref.workspace, ref.name, ref.fragment)
+                held[planned.index] = task.spec.instruction or ""
+        return held
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
 
 
 class _Trajectories(Mapping[str, bytes]):

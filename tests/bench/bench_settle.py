@@ -2,8 +2,8 @@
 
     uv run python tests/bench/bench_settle.py [TRIALS ...]
 
-Each trial has a row in a real catalog and the files of a real trial in a real artifact store; ten attempts a task. Peak memory
-is that of a process which does nothing but settle, beside one that only opens the same stores.
+Each trial has a row in a real catalog and the files of a real trial in a real artifact store; ten attempts a task.
+Peak memory is that of a process which does nothing but settle, beside one that only opens the same stores.
 """
 
 import json
