@@ -124,6 +124,10 @@ def _metadata(task: PlannedTask, rows: Sequence[TrialOutcome]) -> dict[str, Any]
     }
     if rewards:
         metadata["reward"] = dg.MetadataValue.float(sum(rewards) / len(rewards))
+    if any(len(row.rewards) > 1 for row in rows):
+        metadata["rewards"] = dg.MetadataValue.json({str(row.k): row.rewards for row in rows if row.rewards})
+    if flags := sorted({flag for row in rows for flag in row.flags}):
+        metadata["flags"] = ", ".join(flags)
     evidence = [row.evidence for row in rows if row.evidence]
     if evidence:
         metadata["evidence"] = ", ".join(evidence)

@@ -11,9 +11,11 @@ The rules, in the order they are asked:
 An agent that errored or ran out of time is still graded: the reward stands, and the error stands beside it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harbor_assets.domain.flags import Remark, flags_of
 from harbor_assets.domain.outcomes import Measurements, Reason, TrialError
 from harbor_assets.domain.rewards import RewardVerdict
 
@@ -34,6 +36,8 @@ _LOST: dict[str, Reason] = {
 _NEVER_READY: dict[str, Reason] = {
     "SandboxImagePullError": Reason.IMAGE_PULL,
     "SandboxUnschedulable": Reason.SCHEDULING,
+    "SandboxStartError": Reason.SANDBOX_START,
+    "EnvironmentStartTimeoutError": Reason.SANDBOX_START,
 }
 _VERIFIER_TRANSFER_ERRORS = frozenset({"AddTestsDirError", "DownloadVerifierDirError"})
 _DISK_FULL_TEXT = "[Errno 28]"  # ENOSPC, as Python prints it
@@ -44,7 +48,9 @@ class TrialFacts:
     """What is known of a trial that came to an end by itself.
 
     `create_error`: the trial could not even be made. `*_began`: that phase was entered. `verifier_timed_out`: it used
-    up its time. `verdict`: the reward files, judged; None if the verifier never ran to its end.
+    up its time. `verdict`: the reward files, judged; None if the verifier never ran to its end. `step_unprepared`: a
+    step of the task could not be set up. `agent_failed`: the agent reported no error and yet did not end well (the
+    reference solution's exit code). `remarks` are kept whatever the ending is.
     """
 
     create_error: TrialError | None = None
@@ -55,7 +61,10 @@ class TrialFacts:
     verifier_finished: bool = False
     verifier_timed_out: bool = False
     verdict: RewardVerdict | None = None
+    step_unprepared: bool = False
+    agent_failed: bool = False
     memory_kills: int = 0
+    remarks: tuple[Remark, ...] = ()
     measurements: Measurements = field(default_factory=Measurements)
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -93,14 +102,22 @@ def trial_error(kind: str, message: str, traceback: str | None = None, occurred_
     )
 
 
+def decisive(errors: Sequence[TrialError]) -> TrialError | None:
+    """Which of a trial's errors, in the order they came, decides its ending: a lost sandbox or a full disk in a later
+    step must not hide behind an agent that ran out of time in an earlier one."""
+    return next((e for e in errors if e.type in _DISK_ERRORS or e.type in _LOST), errors[0] if errors else None)
+
+
 def classify(facts: TrialFacts) -> Ending:
     """The ending of a trial. Never raises: what fits no rule is `unclassified`."""
     error = facts.create_error or facts.error
     reason, message = _failure(facts, error)
+    seen = [remark.sentence for remark in facts.remarks]
     if reason is not None:
         return Ending(
             reason=reason,
-            message=cut(message),
+            message=cut("; ".join([*([message] if message else []), *seen])) or None,
+            flags=flags_of(*facts.remarks),
             error=error,
             measurements=facts.measurements,
             details=facts.details,
@@ -110,12 +127,12 @@ def classify(facts: TrialFacts) -> Ending:
     assert facts.verdict is not None
     return Ending(
         reason=_graded(facts),
-        message=error.message if error else None,
+        message=cut("; ".join([*([error.message] if error and error.message else []), *seen])) or None,
         reward=facts.verdict.reward,
         rewards=dict(facts.verdict.rewards),
         reward_rejections=dict(facts.verdict.rejections),
         reward_entry_rejections=facts.verdict.entry_rejections,
-        flags=tuple(facts.verdict.flags),
+        flags=tuple(dict.fromkeys((*facts.verdict.flags, *flags_of(*facts.remarks)))),
         error=error,
         measurements=facts.measurements,
         details=facts.details,
@@ -123,10 +140,10 @@ def classify(facts: TrialFacts) -> Ending:
 
 
 def _graded(facts: TrialFacts) -> Reason:
+    if facts.memory_kills and (facts.error or facts.agent_failed):
+        return Reason.GRADED_AFTER_MEMORY_LIMIT
     if facts.error is None:
         return Reason.GRADED
-    if facts.memory_kills:
-        return Reason.GRADED_AFTER_MEMORY_LIMIT
     if facts.error.type == "AgentTimeoutError":
         return Reason.GRADED_AFTER_AGENT_TIMEOUT
     return Reason.GRADED_AFTER_AGENT_ERROR
@@ -160,7 +177,7 @@ def _infrastructure(facts: TrialFacts, error: TrialError) -> Reason | None:
         return Reason.TASK_UNREADABLE
     if error.type in _IMAGE_ERRORS:
         return Reason.IMAGE_BUILD
-    if not facts.agent_setup_began or error.type in _NEVER_READY:
+    if not facts.agent_setup_began or facts.step_unprepared or error.type in _NEVER_READY:
         return _NEVER_READY.get(error.type, Reason.SANDBOX_START)
     if not facts.agent_began:
         timeout = error.type == "AgentSetupTimeoutError"

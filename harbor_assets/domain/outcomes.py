@@ -143,7 +143,7 @@ class TrialOutcome(Frozen):
     `task` is the stored name, `task_ref` the pinned reference `ws/name#digest`, `native_task_id` the suite's own name,
     `index` the task's position in the run's taskset, `k` counts from 1. `evidence` is the trial
     folder, a POSIX path relative to the bundle, or None if no folder was made. `flags` are remarks that change no
-    outcome (`reward_below_0`, ...).
+    outcome (`domain/flags.py`).
     """
 
     run_id: str

@@ -1,7 +1,7 @@
 """What a verifier wrote, and whether it is a reward: one finite number under the run's reward key, never a guess.
 
-Two doors. `judge` reads the raw files `reward.txt` and `reward.json` of a trial; `judge_rewards` reads the mapping that
-Harbor recorded, for trials without files of their own (multi-step tasks, whose reward is computed over the steps).
+`judge` reads the raw files `reward.txt` and `reward.json` of a trial, or of one step of it; `over_steps` makes one
+verdict of those on the steps of a task.
 
 Where the rules come from: the files and their precedence are Harbor's (`harbor.verifier.verifier`); the names of the
 rejections are the bundle format's. Harbor refuses a whole file for one bad value; here each name stands for itself, so
@@ -12,9 +12,10 @@ says something other than one number: a boolean, two files with different reward
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from harbor_assets.domain.flags import Flag
 from harbor_assets.domain.outcomes import Frozen, Reason
 from harbor_assets.domain.text import quoted
 
@@ -66,16 +67,20 @@ def judge(
     reward_key: str = TEXT_KEY,
     text_cut: bool = False,
     json_cut: bool = False,
+    odd: Mapping[str, str] | None = None,
 ) -> RewardVerdict:
     """Judge the contents of `reward.txt` and `reward.json`; None means the file does not exist.
 
-    The caller reads at most `READ_MAX_BYTES` and says with `*_cut` that there was more. With both files, the primary
-    reward must be the same number in both; then `reward.json` counts, as in Harbor. `reward.txt` speaks only for the
-    name `reward`: under another reward key it has nothing to say beside a `reward.json`.
+    The caller reads at most `READ_MAX_BYTES` and says with `*_cut` that there was more. `odd` says what stands in place
+    of a plain file (`{"reward.txt": "a folder"}`). With both files, the primary reward must be the same number in
+    both; then `reward.json` counts, as in Harbor. `reward.txt` speaks only for the name `reward`: under another reward
+    key it has nothing to say beside a `reward.json`.
 
     A bare number in `reward.json` is refused: Harbor parses it and then fails on it, since its result holds a mapping
     of names. A number in quotes is refused as Harbor refuses it, so that a suite checked here runs elsewhere.
     """
+    for file, what in (odd or {}).items():
+        return _failed(Reason.REWARD_UNREADABLE, f"{file} is {what}; the tests have to write a plain file")
     if text is None and json_bytes is None:
         return _failed(Reason.REWARD_MISSING, "the verifier wrote neither reward.txt nor reward.json")
     if json_bytes is None:
@@ -99,13 +104,38 @@ def judge(
     )
 
 
-def judge_rewards(rewards: Mapping[Any, Any] | None, *, reward_key: str = TEXT_KEY) -> RewardVerdict:
-    """Judge a mapping of rewards as Harbor recorded it, by the bundle format's rules: numeric strings are numbers."""
-    if not rewards:
-        return _failed(Reason.REWARD_MISSING, "the trial's result holds no rewards")
-    return _judge_entries(
-        list(rewards.items()), reward_key, "the trial's result", repr(dict(rewards)), numeric_strings=True
+def over_steps(
+    steps: Sequence[tuple[str, RewardVerdict]], *, final: bool = False, reward_key: str = TEXT_KEY
+) -> RewardVerdict:
+    """The verdict on a task in steps from those on its graded steps, as (name of the step, verdict), in order.
+
+    `final`: the last of them counts alone. Else each name's mean over all of them, where a step without the name counts
+    as 0; both are Harbor's strategies (`Trial._select_multi_step_reward`). Stricter than Harbor: a step whose reward
+    cannot be read is not left out of the mean, which would raise it, but makes the whole trial's reward unknown.
+    """
+    counted = steps[-1:] if final else steps
+    if not counted:
+        return _failed(Reason.REWARD_MISSING, "no step of the task was graded")
+    named = any(verdict.reward is not None for _, verdict in counted)
+    for name, verdict in counted:
+        other_names = verdict.reason is Reason.REWARD_KEY_MISSING and bool(verdict.rewards)
+        if verdict.reason is not None and not (named and other_names):
+            return verdict.model_copy(update={"message": f"step '{name}': {verdict.message}"})
+    rejections = {key: why for _, verdict in counted for key, why in verdict.rejections.items()}
+    names = dict.fromkeys(key for _, verdict in counted for key in verdict.rewards if key not in rejections)
+    rewards = {key: sum(verdict.rewards.get(key, 0.0) for _, verdict in counted) / len(counted) for key in names}
+    endless = [key for key, value in rewards.items() if not math.isfinite(value)]
+    verdict = RewardVerdict(
+        rewards={key: value for key, value in rewards.items() if key not in endless},
+        rejections={**rejections, **dict.fromkeys(endless, "non_finite")},
+        entry_rejections=tuple(why for _, verdict in counted for why in verdict.entry_rejections),
     )
+    primary = verdict.rewards.get(reward_key)
+    if primary is None:
+        reason = Reason.REWARD_NOT_FINITE if reward_key in endless else Reason.REWARD_KEY_MISSING
+        message = f"over {len(counted)} steps '{reward_key}' is {'not finite' if endless else 'no common name'}"
+        return verdict.model_copy(update={"reason": reason, "message": message})
+    return verdict.model_copy(update={"reward": primary, "flags": _outside(primary)})
 
 
 def _judge_text(content: bytes, reward_key: str, *, cut: bool) -> RewardVerdict:
@@ -160,9 +190,7 @@ def _unreadable(content: bytes, file: str, *, cut: bool) -> RewardVerdict | None
     return None if text.strip() else _failed(Reason.REWARD_EMPTY, f"{file} is empty")
 
 
-def _judge_entries(
-    entries: list[tuple[Any, Any]], reward_key: str, source: str, found: str, *, numeric_strings: bool = False
-) -> RewardVerdict:
+def _judge_entries(entries: list[tuple[Any, Any]], reward_key: str, source: str, found: str) -> RewardVerdict:
     if len(entries) > NAMES_MAX:
         return _failed(Reason.REWARD_UNREADABLE, f"{source} holds {len(entries)} names; at most {NAMES_MAX} are taken")
     taken: dict[str, float | Rejection] = {}
@@ -171,7 +199,7 @@ def _judge_entries(
         if not isinstance(name, str) or not name or len(name) > _NAME_MAX or _CONTROL.search(name):
             nameless.append("invalid_key")
             continue
-        judged = "reserved_key" if _RESERVED.search(name) else _number(value, numeric_strings=numeric_strings)
+        judged = "reserved_key" if _RESERVED.search(name) else _number(value)
         taken[name] = judged if taken.get(name, judged) == judged else "contradictory"
     verdict = RewardVerdict(
         rewards={name: value for name, value in taken.items() if not isinstance(value, str)},
@@ -180,8 +208,7 @@ def _judge_entries(
     )
     primary = taken.get(reward_key)
     if isinstance(primary, int | float):
-        flags = [name for name, wrong in (("reward_below_0", primary < 0), ("reward_above_1", primary > 1)) if wrong]
-        return verdict.model_copy(update={"reward": primary, "flags": tuple(flags)})
+        return verdict.model_copy(update={"reward": primary, "flags": _outside(primary)})
     if primary is None:
         reason, wrong = Reason.REWARD_KEY_MISSING, f"it has no '{reward_key}', the run's reward key"
     else:
@@ -191,17 +218,19 @@ def _judge_entries(
     return verdict.model_copy(update={"reason": reason, "message": message})
 
 
-def _number(value: Any, *, numeric_strings: bool) -> float | Rejection:
+def _outside(reward: float) -> tuple[str, ...]:
+    return (Flag.REWARD_BELOW_0.value,) if reward < 0 else (Flag.REWARD_ABOVE_1.value,) if reward > 1 else ()
+
+
+def _number(value: Any) -> float | Rejection:
     if isinstance(value, bool):
         return "boolean"
-    if not isinstance(value, int | float) and not (numeric_strings and isinstance(value, str)):
+    if not isinstance(value, int | float):
         return "non_numeric"
     try:
         number = float(value)
     except OverflowError:
         return "non_finite"
-    except ValueError:
-        return "non_numeric"
     return number if math.isfinite(number) else "non_finite"
 
 

@@ -18,6 +18,7 @@ class RunSummary(Frozen):
     result_state: ResultState
     taskset_ref: str
     agent: str
+    reward_key: str = "reward"
     sandbox: str
     sandbox_why: str
     sandbox_notes: tuple[str, ...] = ()
@@ -37,12 +38,15 @@ class RunSummary(Frozen):
 
 
 class TrialView(Frozen):
-    """One ended trial of a task, short."""
+    """One ended trial of a task, short. `rewards` holds every name the verifier gave, the run's reward key too; `flags`
+    are remarks that change no outcome (`domain/flags.py`)."""
 
     k: int
     outcome: str
     reason: str
     reward: float | None
+    rewards: dict[str, float] = {}
+    flags: tuple[str, ...] = ()
     message: str | None
     duration_sec: float | None
 
@@ -106,6 +110,8 @@ def trial_view(row: TrialOutcome) -> TrialView:
         outcome=row.outcome,
         reason=row.reason,
         reward=row.reward,
+        rewards=row.rewards,
+        flags=row.flags,
         message=row.message,
         duration_sec=duration,
     )

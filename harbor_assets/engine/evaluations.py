@@ -367,6 +367,7 @@ class Evaluations:
             result_state=run.result_state,
             taskset_ref=plan.taskset_ref,
             agent=plan.agent.name,
+            reward_key=plan.reward_key,
             sandbox=plan.sandbox.kind,
             sandbox_why=plan.sandbox.why,
             sandbox_notes=plan.sandbox.notes,
@@ -393,14 +394,16 @@ class Evaluations:
         for task in run.plan.tasks:
             mine = ended.get(task.index, [])
             done = len(mine) == run.plan.n_attempts
+            running = max(0, begun[task.index] - len(mine))
+            before = TaskPhase.IMAGE_READY if running else TaskPhase.REGISTERED  # at work: whatever it needs is there
             yield TaskView(
                 index=task.index,
                 task=task.name,
                 task_ref=task.ref,
                 native_task_id=task.native_task_id,
-                phase=task_phase(row.outcome for row in mine) if done else TaskPhase.REGISTERED,
+                phase=task_phase(row.outcome for row in mine) if done else before,
                 n_trials=run.plan.n_attempts,
-                running=max(0, begun[task.index] - len(mine)),
+                running=running,
                 outcomes=tuple(trial_view(row) for row in mine),
             )
 

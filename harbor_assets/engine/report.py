@@ -14,6 +14,7 @@ from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.policies import OutcomeSummary
 
 BINS = 10  # of the unit interval, where rewards are meant to lie
+SIDE_REWARDS_MAX = 12  # of one trial on the page; the bundle has all of them
 LINKS_MAX = 12  # of one trial; the folder's own link leads to everything
 
 _LINKED = {
@@ -48,7 +49,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """One planned trial. `reward` is None unless it was scored. Seconds."""
+    """One planned trial. `reward` is None unless it was scored; `side_rewards` are the first of the other names the
+    verifier gave, by name. Seconds."""
 
     index: int
     task: str
@@ -60,6 +62,7 @@ class ReportRow:
     duration_sec: float | None
     message: str | None
     flags: tuple[str, ...]
+    side_rewards: tuple[tuple[str, float], ...]
     tries: int
     links: tuple[Link, ...]
 
@@ -102,6 +105,7 @@ def report_row(row: TrialOutcome, files: Iterable[tuple[str, int]]) -> ReportRow
         duration_sec=duration(row),
         message=row.message,
         flags=row.flags,
+        side_rewards=tuple(sorted((k, v) for k, v in row.rewards.items() if k != row.reward_key)[:SIDE_REWARDS_MAX]),
         tries=len(row.tries),
         links=tuple(_links(row, {path for path, size in files if size})),
     )

@@ -1,8 +1,11 @@
 """The rules that turn a trial's traces into its ending."""
 
+from pathlib import Path
+
 import pytest
 
-from harbor_assets.domain.endings import MESSAGE_MAX, TrialFacts, classify, cut, trial_error
+from harbor_assets.domain.endings import MESSAGE_MAX, TrialFacts, classify, cut, decisive, trial_error
+from harbor_assets.domain.flags import SOLUTION_EXIT, Flag, Remark, solution_exit
 from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason, TrialError
 from harbor_assets.domain.rewards import judge
 
@@ -32,6 +35,11 @@ def graded(**changes: object) -> TrialFacts:
         (graded(error=err("AgentTimeoutError")), Reason.GRADED_AFTER_AGENT_TIMEOUT),
         (graded(error=err("NonZeroAgentExitCodeError")), Reason.GRADED_AFTER_AGENT_ERROR),
         (graded(error=err("NonZeroAgentExitCodeError"), memory_kills=1), Reason.GRADED_AFTER_MEMORY_LIMIT),
+        (graded(memory_kills=1), Reason.GRADED),  # of a process that nobody missed
+        (graded(memory_kills=1, agent_failed=True), Reason.GRADED_AFTER_MEMORY_LIMIT),
+        (graded(agent_failed=True), Reason.GRADED),
+        (graded(step_unprepared=True, error=err("RuntimeError")), Reason.SANDBOX_START),
+        (graded(verifier_finished=False, error=err("SandboxStartError")), Reason.SANDBOX_START),
         (graded(verdict=NONE), Reason.REWARD_MISSING),
         (graded(verdict=judge(b"nan", None)), Reason.REWARD_NOT_FINITE),
         (graded(verifier_finished=False, verdict=NONE, error=err("RuntimeError")), Reason.VERIFIER_ERROR),
@@ -99,6 +107,28 @@ def test_an_agents_error_stands_beside_the_reward() -> None:
     assert (ending.reward, ending.message) == (1.0, "after 5 s")
     assert ending.error is not None
     assert ending.error.type == "AgentTimeoutError"
+
+
+def test_a_lost_sandbox_does_not_hide_behind_an_earlier_error() -> None:
+    late, lost = err("AgentTimeoutError"), err("SandboxLost")
+    assert decisive([late, lost]) is lost
+    assert decisive([late, err("RuntimeError")]) is late
+    assert decisive([]) is None
+
+
+def test_remarks_are_kept_whatever_the_ending() -> None:
+    remarks = (solution_exit(9), Remark(flag=Flag.OUTPUT_CUT, sentence="5 bytes were not kept"))
+    scored = classify(graded(verdict=judge(b"2", None), remarks=remarks))
+    assert scored.flags == ("reward_above_1", "solution_exit_9", "output_cut")
+    assert scored.message == "solve.sh ended with exit code 9; 5 bytes were not kept"
+    failed = classify(graded(verdict=NONE, remarks=remarks))
+    assert failed.flags == ("solution_exit_9", "output_cut")
+    assert (failed.message or "").endswith("; solve.sh ended with exit code 9; 5 bytes were not kept")
+
+
+def test_every_flag_and_reason_is_documented() -> None:
+    documented = Path(__file__).parents[2].joinpath("docs/outcomes.md").read_text()
+    assert [name for name in (*Flag, *Reason, f"{SOLUTION_EXIT}N") if f"`{name}`" not in documented] == []
 
 
 def test_messages_are_cut_and_say_so() -> None:

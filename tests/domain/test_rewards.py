@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason
-from harbor_assets.domain.rewards import NAMES_MAX, READ_MAX_BYTES, judge, judge_rewards
+from harbor_assets.domain.rewards import NAMES_MAX, READ_MAX_BYTES, RewardVerdict, judge, over_steps
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,53 @@ def test_a_message_carries_no_control_characters_and_little_of_the_file():
     assert len(verdict.message) < 400
 
 
-def test_a_recorded_mapping_takes_numeric_strings_but_no_booleans():
-    verdict = judge_rewards({"reward": "0.5", "a": True, "b": "x", "c": "1e999", 3: 1.0})
-    assert verdict.reward == 0.5
-    assert verdict.rejections == {"a": "boolean", "b": "non_numeric", "c": "non_finite"}
-    assert verdict.entry_rejections == ("invalid_key",)
-    assert judge_rewards(None).reason is Reason.REWARD_MISSING
-    assert judge_rewards({"reward": 10**400}).reason is Reason.REWARD_NOT_FINITE
+@pytest.mark.parametrize("file", ["reward.txt", "reward.json"])
+def test_what_stands_in_place_of_a_file_is_named(file: str):
+    verdict = judge(b"1", b'{"reward": 1}', odd={file: "a folder"})
+    assert (verdict.reward, verdict.reason) == (None, Reason.REWARD_UNREADABLE)
+    assert verdict.message == f"{file} is a folder; the tests have to write a plain file"
+
+
+def steps(*contents: bytes | None, key: str = "reward") -> list[tuple[str, RewardVerdict]]:
+    return [(f"s{i}", judge(None, content, reward_key=key)) for i, content in enumerate(contents)]
+
+
+def test_a_task_in_steps_is_the_mean_of_each_name_or_the_last_step():
+    graded = steps(b'{"reward": 1, "a": 3}', b'{"reward": 0.5}', b'{"reward": 0}')
+    assert over_steps(graded).rewards == {"reward": 0.5, "a": 1.0}
+    assert over_steps(graded, final=True).rewards == {"reward": 0.0}
+    by_a = steps(b'{"reward": 1, "a": 3}', b'{"reward": 0.5}', key="a")
+    assert over_steps(by_a, reward_key="a").reward == 1.5
+    assert over_steps(steps(b'{"reward": 3}', b'{"reward": 2}')).flags == ("reward_above_1",)
+
+
+def test_a_step_whose_reward_cannot_be_read_does_not_raise_the_mean():
+    for broken in (None, b"", b'{"reward": true}', b"1", b"{}"):
+        verdict = over_steps(steps(b'{"reward": 1}', broken))
+        assert verdict.reward is None
+        assert (verdict.message or "").startswith("step 's1': ")
+        assert over_steps(steps(broken, b'{"reward": 1}'), final=True).reward == 1.0
+
+
+def test_a_name_that_a_step_lacks_counts_as_zero_there():
+    assert over_steps(steps(b'{"reward": 1}', b'{"other": 1}')).rewards == {"reward": 0.5, "other": 0.5}
+    assert over_steps(steps(b'{"x": 1}', b'{"y": 1}')).reason is Reason.REWARD_KEY_MISSING
+    assert over_steps([]).reason is Reason.REWARD_MISSING
+
+
+def test_side_rewards_that_one_step_broke_are_no_rewards():
+    verdict = over_steps(steps(b'{"reward": 1, "a": 1}', b'{"reward": 1, "a": "x"}'))
+    assert (verdict.reward, verdict.rewards, verdict.rejections) == (1.0, {"reward": 1.0}, {"a": "non_numeric"})
+    huge = over_steps(steps(b'{"reward": 1.7e308}', b'{"reward": 1.7e308}'))
+    assert (huge.reward, huge.reason) == (None, Reason.REWARD_NOT_FINITE)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abr"), st.floats(-10, 10), min_size=1), min_size=1, max_size=5))
+def test_means_are_harbors(rewards: list[dict[str, float]]):
+    """Its rule in one line: the sum over the steps, a missing name as 0, over their number."""
+    key = next(iter(rewards[0]))
+    verdict = over_steps(steps(*(json.dumps(r).encode() for r in rewards), key=key), reward_key=key)
+    assert verdict.rewards == {k: sum(r.get(k, 0) for r in rewards) / len(rewards) for r in rewards for k in r}
 
 
 @given(st.one_of(st.none(), st.binary(max_size=40)), st.one_of(st.none(), st.binary(max_size=40)))

@@ -1,7 +1,8 @@
 """Following a run: a live picture on a terminal, one line per ended task in a pipe."""
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from harbor_assets.domain.errors import ServiceUnavailable
@@ -169,10 +170,19 @@ def ended(task: TaskView) -> bool:
 
 
 def result(task: TaskView) -> str:
-    """What became of an ended task, in a few words: `scored 1.0000`, `verifier_failed reward_missing`."""
+    """What became of an ended task, in a few words: `scored 1.0000`, `verifier_failed reward_missing`, and its flags:
+    `scored 0.0000 [solution_exit_9]`."""
     rewards = [trial.reward for trial in task.outcomes if trial.reward is not None]
+    flags = flags_told([task])
+    marks = f" [{flags}]" if flags else ""
     if len(task.outcomes) != 1:
         mean = sum(rewards) / len(rewards) if rewards else None
-        return f"scored {len(rewards)} of {task.n_trials} trials, mean {score(mean)}"
+        return f"scored {len(rewards)} of {task.n_trials} trials, mean {score(mean)}{marks}"
     trial = task.outcomes[0]
-    return f"{Outcome.SCORED} {score(trial.reward)}" if rewards else f"{trial.outcome} {trial.reason}"
+    return f"{Outcome.SCORED} {score(trial.reward)}{marks}" if rewards else f"{trial.outcome} {trial.reason}{marks}"
+
+
+def flags_told(tasks: Iterable[TaskView]) -> str:
+    """The flags of all their trials, those of several trials with their number: `memory_limit_hit 3, output_cut`."""
+    counted = Counter(flag for task in tasks for trial in task.outcomes for flag in trial.flags)
+    return ", ".join(f"{one_line(flag)} {n}" if n > 1 else one_line(flag) for flag, n in counted.items())

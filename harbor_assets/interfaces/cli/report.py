@@ -11,10 +11,11 @@ from harbor_assets.domain.views import RunStatus, RunSummary, TaskView
 from harbor_assets.engine.ports import Page
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, duration, moment, note, one_line, score
-from harbor_assets.interfaces.cli.progress import ended, follow, result
+from harbor_assets.interfaces.cli.progress import ended, flags_told, follow, result
 from harbor_assets.interfaces.cli.session import Session
 
 NAMED_MAX = 20  # tasks named one by one at a run's end; the rest is counted, and `runs tasks` lists all
+SIDE_REWARDS_MAX = 4  # columns of rewards beside the run's own: what a terminal has room for
 STATUS_MAX = 50  # tasks in a status, which is to be taken in at a glance
 
 
@@ -47,6 +48,7 @@ def print_ending(session: Session, status: RunStatus, out: Output) -> None:
     account = session.client.results(run.id).account
     _print_policies(account, out)
     _print_not_scored(session, status, out)
+    _print_flagged(session, status, out)
     if run.result_state is not ResultState.FAILED:
         out.line(f"Report: {session.client.bundle_location(run.id, REPORT)}")
         out.line(f"Download: {command('runs', 'download', run.id, *session.own_words())}")
@@ -72,13 +74,29 @@ def _print_not_scored(session: Session, status: RunStatus, out: Output) -> None:
     for outcome, counted in reasons.items():
         why = ", ".join(f"{reason} {n}" for reason, n in counted.most_common())
         out.line(f"Not scored: {counted.total()} {outcome} ({why})")
-    missing = [task for task in status.tasks if any(trial.outcome != Outcome.SCORED for trial in task.outcomes)]
-    for task in missing[:NAMED_MAX]:
+    _print_named([task for task in status.tasks if _not_scored(task)], session, status, out)
+
+
+def _print_flagged(session: Session, status: RunStatus, out: Output) -> None:
+    """Tasks whose reward is valid and may yet not say what it seems to."""
+    flagged = [t for t in status.tasks if not _not_scored(t) and any(trial.flags for trial in t.outcomes)]
+    if flagged:
+        n = len(flagged)
+        out.line(f"Flagged: {n} scored {'task' if n == 1 else 'tasks'} ({flags_told(flagged)})")
+        _print_named(flagged, session, status, out)
+
+
+def _not_scored(task: TaskView) -> bool:
+    return any(trial.outcome != Outcome.SCORED for trial in task.outcomes)
+
+
+def _print_named(tasks: Sequence[TaskView], session: Session, status: RunStatus, out: Output) -> None:
+    for task in tasks[:NAMED_MAX]:
         message = next((trial.message for trial in task.outcomes if trial.message), None)
         out.line(f"  {task.index} {one_line(task.task)} {result(task)}{f': {one_line(message)}' if message else ''}")
-    if len(missing) > NAMED_MAX:
+    if len(tasks) > NAMED_MAX:
         words = ("runs", "tasks", status.run.id, *session.own_words())
-        out.line(f"  … and {len(missing) - NAMED_MAX} more; all of them: {command(*words)}")
+        out.line(f"  … and {len(tasks) - NAMED_MAX} more; all of them: {command(*words)}")
 
 
 def print_status(session: Session, status: RunStatus, out: Output) -> None:
@@ -176,18 +194,37 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
     named = (("scored only", policies.scored_only), ("missing as zero", policies.missing_as_zero))
     out.table(("FIGURE", "VALUE", "COVERAGE"), [row for name, policy in named for row in _figures(name, policy)])
     out.line()
+    sides, hidden = _side_rewards(status)
     rows = [
-        (str(task.index), task.task, str(trial.k), trial.outcome, score(trial.reward), trial.reason)
+        (
+            str(task.index),
+            task.task,
+            str(trial.k),
+            trial.outcome,
+            score(trial.reward),
+            *(score(trial.rewards.get(name)) for name in sides),
+            trial.reason,
+            ", ".join(trial.flags),
+        )
         for task in status.tasks
         for trial in task.outcomes
     ]
-    out.table(("INDEX", "TASK", "K", "OUTCOME", "REWARD", "REASON"), rows)
+    out.table(("INDEX", "TASK", "K", "OUTCOME", "REWARD", *map(one_line, sides), "REASON", "FLAGS"), rows)
+    if hidden:
+        out.line(f"{hidden} more side rewards are not shown; --json and the bundle have all of them")
     out.line()
     if found.summary is None:
         out.line("The results could not be merged into a bundle; these scores are from the run's own rows.")
     else:
         out.line(f"Report: {session.client.bundle_location(run_id, REPORT)}")
         out.line(f"Download: {command('runs', 'download', run_id, *session.own_words())}")
+
+
+def _side_rewards(status: RunStatus) -> tuple[list[str], int]:
+    """Names of rewards beside the run's own that get a column, by how many trials have them; how many names do not."""
+    counted = Counter(name for task in status.tasks for trial in task.outcomes for name in trial.rewards)
+    sides = [name for name, _ in counted.most_common() if name != status.run.reward_key]
+    return sides[:SIDE_REWARDS_MAX], len(sides[SIDE_REWARDS_MAX:])
 
 
 def _figures(name: str, policy: Policy) -> list[tuple[str, str, str]]:

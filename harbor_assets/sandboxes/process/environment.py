@@ -20,9 +20,11 @@ from harbor.models.trial.config import ResourceMode
 from harbor.utils.path_filter import filter_paths_by_patterns
 
 from harbor_assets.sandboxes.process import files
+from harbor_assets.sandboxes.process.commands import ExecResult as Done
 from harbor_assets.sandboxes.process.dockerfile import DockerfileUnsupported
 from harbor_assets.sandboxes.process.files import TransferFailed
 from harbor_assets.sandboxes.process.host import fingerprint
+from harbor_assets.sandboxes.process.inside.command import CANNOT_RUN
 from harbor_assets.sandboxes.process.limits import Limits
 from harbor_assets.sandboxes.process.record import Record
 from harbor_assets.sandboxes.process.rights import privileged
@@ -34,7 +36,8 @@ from harbor_assets.sandboxes.process.sandbox import (
     SandboxStartError,
 )
 
-_FULL = 1 << 20  # bytes free on the machine's disk below which a failed command is the disk's fault
+_FULL = 1 << 20  # bytes free on a disk below which a failed command is the disk's fault
+_NO_USER = b"sandbox: no such "  # what a command says that cannot become its user
 
 
 class ProcessEnvironment(BaseEnvironment):
@@ -142,9 +145,7 @@ class ProcessEnvironment(BaseEnvironment):
                 memory_peak_bytes=memory.peak_bytes,
             )
             if "storage" in box.cgroups.held:
-                with contextlib.suppress(SandboxLost):
-                    size, free = await box.space()
-                    self._record.set(disk={"size_bytes": size, "free_bytes": free})
+                await self._note_disk(box)
         finally:
             await box.stop()
             self._record.note(*box.notes)
@@ -248,12 +249,28 @@ class ProcessEnvironment(BaseEnvironment):
             words.append(f"[sandbox: {killed} process(es) killed at the memory limit of {box.limits.memory_mb} MB]")
         if done.code:
             self._check_disk()
+            await self._note_failure(done, str(who))
         errors = done.stderr.decode(errors="replace") + "".join(f"\n{line}" for line in words)
         return ExecResult(
             stdout=done.stdout.decode(errors="replace"),
             stderr=errors,
             return_code=done.code if done.code >= 0 else 128 - done.code,
         )
+
+    async def _note_failure(self, done: Done, who: str) -> None:
+        """Keep in the record why a command may have failed that no exit code tells."""
+        if done.code == CANNOT_RUN and done.stderr.startswith(_NO_USER):
+            self._record.add_missing_user(who)
+        if "storage" in self._running().cgroups.held:
+            await self._note_disk(self._running())
+
+    async def _note_disk(self, box: Sandbox) -> None:
+        """Keep in the record how full the task's own disk is."""
+        with contextlib.suppress(SandboxLost):
+            size, free = await box.space()
+            self._record.set(disk={"size_bytes": size, "free_bytes": free})
+            if free < _FULL:
+                self._record.count(disk_limit_hits=1)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -275,7 +292,7 @@ class ProcessEnvironment(BaseEnvironment):
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         with self._watched():
-            self._left_out(await files.download_folder(self._running(), str(source_dir), Path(target_dir)))
+            self._left_out(source_dir, await files.download_folder(self._running(), str(source_dir), Path(target_dir)))
 
     @override
     async def download_dir_with_exclusions(
@@ -283,7 +300,7 @@ class ProcessEnvironment(BaseEnvironment):
     ) -> None:
         with self._watched():
             box = self._running()
-            self._left_out(await files.download_folder(box, source_dir, Path(target_dir), exclude=exclude))
+            self._left_out(source_dir, await files.download_folder(box, source_dir, Path(target_dir), exclude=exclude))
 
     @override
     async def download_dir_filtered(
@@ -300,13 +317,15 @@ class ProcessEnvironment(BaseEnvironment):
             wanted = set(filter_paths_by_patterns(names, include=include, exclude=exclude)) | set(protect or ())
             chosen = [name for name in names if name in wanted]
             if chosen:
-                self._left_out(await files.download_names(self._running(), source_dir, Path(target_dir), chosen))
+                left = await files.download_names(self._running(), source_dir, Path(target_dir), chosen)
+                self._left_out(source_dir, left)
             else:
                 self.logger.warning("No files in %s matched include=%s exclude=%s", source_dir, include, exclude)
 
-    def _left_out(self, refused: Sequence[str]) -> None:
+    def _left_out(self, folder: str, refused: Sequence[str]) -> None:
         if refused:
             self._record.count(files_not_downloaded=len(refused))
+            self._record.add_not_downloaded(f"{PurePosixPath(folder, entry)}" for entry in refused)
             self.logger.warning("Not downloaded: %s", "; ".join(refused[:20]))
 
     # -- helpers -----------------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """What a sandbox was and what became of it, as a JSON file beside the trial's other evidence."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+LISTED_MAX = 20  # names of one kind in a record
 
 
 class Record:
@@ -39,6 +42,20 @@ class Record:
         entry = {"policy": policy, "how": how}
         if self._facts["network"][-1:] != [entry]:
             self._facts["network"].append(entry)
+
+    def add_missing_user(self, name: str) -> None:
+        """A user that a command wanted to be and that the sandbox does not have."""
+        self._add("missing_users", name)
+
+    def add_not_downloaded(self, entries: Iterable[str]) -> None:
+        """Files that were not fetched, as `<path>: <reason>`: the first of them, the count is a counter."""
+        for entry in entries:
+            self._add("not_downloaded", entry)
+
+    def _add(self, name: str, entry: str) -> None:
+        found = self._facts.setdefault(name, [])
+        if entry not in found and len(found) < LISTED_MAX:
+            found.append(entry)
 
     def write(self) -> None:
         """Write the file: the old or the new, never a half. Raises OSError."""

@@ -11,6 +11,8 @@ import time
 from harbor_assets.sandboxes.process.inside import calls
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# A distribution's Python refuses pip outside of a venv (PEP 668), that of an image does not: here it is a copy, too.
+PIP = {"PIP_BREAK_SYSTEM_PACKAGES": "1"}
 CANNOT_RUN, NOT_FOUND = 126, 127  # as shells do
 LONG = 100_000  # bytes; the kernel takes 128 KiB for one argument (MAX_ARG_STRLEN)
 
@@ -117,7 +119,7 @@ def _become(request: dict, cgroups: list[int]) -> tuple[list[str], dict[str, str
         os.write(fd, b"0")
     _write("/proc/self/oom_score_adj", b"0")
     uid, gid, groups, home, login = account(request["user"], _read("/etc/passwd"), _read("/etc/group"))
-    environment = {"PATH": PATH, "HOME": home, "USER": login, "LANG": "C.UTF-8", **request["env"]}
+    environment = {"PATH": PATH, "HOME": home, "USER": login, "LANG": "C.UTF-8", **PIP, **request["env"]}
     os.umask(0o022)
     os.chdir(request["cwd"])
     for fd in (0, 1, 2):  # so that another user may open /dev/stdout; these are pipes of our own
