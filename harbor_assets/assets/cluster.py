@@ -6,6 +6,7 @@ task needs stands in the catalog and in the artifact store, under the run's id.
 
 import asyncio
 import signal
+import time
 from collections.abc import Iterator
 
 import dagster as dg
@@ -49,6 +50,7 @@ def trial(context: dg.OpExecutionContext, engine: dg.ResourceParam[RunEngine]) -
     run_id, key = _run_id(context), context.get_mapping_key()
     assert key is not None
     index = int(key.removeprefix("t"))
+    context.log.info(f"task {index} begins after {time.process_time():.1f} s of its worker's CPU")
     ended = asyncio.run(_execute(context, engine, run_id, index))
     if ended is not Ended.DONE:
         raise DagsterExecutionInterruptedError

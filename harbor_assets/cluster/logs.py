@@ -39,7 +39,6 @@ _NOISE = frozenset(
         "STEP_INPUT",
         "STEP_OUTPUT",
         "STEP_WORKER_STARTED",
-        "STEP_WORKER_STARTING",
     }
 )
 

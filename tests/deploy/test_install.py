@@ -1,13 +1,11 @@
 """What an install needs and says, with a kubectl that a test wrote; and the whole of it on a real cluster."""
 
 import json
-import os
 import secrets
 import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
@@ -15,13 +13,14 @@ from harbor_assets.interfaces.deployment.install import (
     OVERLAYS,
     Options,
     _rolled_out,
+    _tell_volumes,
     _trouble,
     install,
     overlay_folder,
     read_objects,
     uninstall,
 )
-from harbor_assets.interfaces.deployment.kubectl import Kubectl
+from harbor_assets.interfaces.deployment.kubectl import Kubectl, check_builder
 from harbor_assets.interfaces.deployment.manifests import Install, adapt
 
 
@@ -52,6 +51,65 @@ def test_a_cluster_that_does_not_answer_is_told_from_one_that_refuses(kubectl: P
     program(kubectl, "kubectl", "import sys; sys.exit('nodes is forbidden')")
     with pytest.raises(Refused, match="nodes is forbidden"):
         Kubectl()("get", "nodes")
+
+
+def test_a_kubeconfig_that_leads_nowhere_is_refused_before_anything_begins(
+    kubectl: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    program(kubectl, "kubectl", "import sys; sys.exit('E1129 21:50:34 noise\\nUnable to connect to the server: x')")
+    with pytest.raises(Refused) as refused:
+        install(Options(overlay="test"), print)
+    assert str(refused.value).endswith(":\nUnable to connect to the server: x")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(Refused, match="no such file"):
+        uninstall(Options(overlay="test"), print)
+
+
+def test_a_builder_is_asked_before_anything_is_built(kubectl: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(Refused, match="no address of a BuildKit"):
+        check_builder("buildkit.example")
+    with pytest.raises(Refused, match="buildctl is not on PATH"):
+        check_builder("tcp://buildkit.example:1234")
+    program(kubectl, "buildctl", "import sys; sys.exit('failed to list workers: refused')")
+    with pytest.raises(Refused, match="failed to list workers"):
+        check_builder("tcp://buildkit.example:1234")
+    program(kubectl, "buildctl", "")
+    check_builder("unix:///run/buildkitd.sock")
+    program(kubectl, "buildctl", "import time; time.sleep(60)")
+    monkeypatch.setattr("harbor_assets.interfaces.deployment.kubectl._ANSWER_SECONDS", 0.1)
+    with pytest.raises(Refused, match="no answer"):
+        check_builder("unix:///run/buildkitd.sock")
+
+
+def test_a_namespace_has_a_name_that_can_be_one(kubectl: Path):
+    program(kubectl, "kubectl", "print('{}')")
+    with pytest.raises(Refused, match="no name of a namespace"):
+        install(Options(overlay="test", namespace="Not_One"), print)
+
+
+def volume(name: str, policy: str, namespace: str) -> dict[str, object]:
+    spec = {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": namespace}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def test_volumes_that_their_class_keeps_are_named_and_others_waited_for(monkeypatch: pytest.MonkeyPatch):
+    looks = [[volume("b", "Delete", "x"), volume("a", "Retain", "x"), volume("o", "Delete", "other")]]
+    looks.append(looks[0][1:])
+
+    class Volumes:
+        def items(self, *words: str) -> list[dict[str, object]]:
+            assert words == ("persistentvolumes",)
+            return looks.pop(0)
+
+    monkeypatch.setattr("harbor_assets.interfaces.deployment.install.POLL_SECONDS", 0.0)
+    said: list[str] = []
+    _tell_volumes(Volumes(), Options(overlay="test", namespace="x"), said.append)  # type: ignore[arg-type]
+    assert looks == []
+    [line] = said
+    assert "kubectl delete persistentvolumes a" in line
+    looks.append([volume("b", "Delete", "x")])
+    with pytest.raises(ServiceUnavailable, match="still there: b"):
+        _tell_volumes(Volumes(), Options(overlay="test", namespace="x", timeout_seconds=-1), print)  # type: ignore[arg-type]
 
 
 NAMESPACE = """
@@ -144,26 +202,3 @@ def test_a_real_apiserver_takes_every_object(overlay: str):
         assert out.count("(server dry run)") == len(inner)
     finally:
         kubectl("delete", "namespace", name, "--wait=false")
-
-
-@pytest.mark.req_k8s
-@pytest.mark.skipif(not os.environ.get("TEST_REGISTRY"), reason="needs a registry to push images to: TEST_REGISTRY")
-def test_installed_it_answers_and_uninstalled_nothing_is_left(tmp_path: Path):
-    namespace = f"install-{secrets.token_hex(3)}"
-    words = [sys.executable, "-m", "harbor_assets", "cluster"]
-    where = ["--overlay", "test", "--namespace", namespace]
-    kubectl = Kubectl()
-    try:
-        done = subprocess.run([*words, "install", *where], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        url = done.stdout.splitlines()[-1]
-        assert httpx.get(f"{url}/healthz").json()["status"] == "ok"
-        remote = [sys.executable, "-m", "harbor_assets", "runs", "list", "--base-url", url, "--json"]
-        listed = subprocess.run(remote, capture_output=True, text=True, check=True)
-        assert json.loads(listed.stdout)["data"] == []
-    finally:
-        gone = subprocess.run([*words, "uninstall", *where, "--yes"], capture_output=True, text=True, check=False)
-    assert gone.returncode == 0, gone.stdout + gone.stderr
-    assert kubectl.get("namespace", namespace) is None
-    again = subprocess.run([*words, "uninstall", *where, "--yes"], capture_output=True, text=True, check=True)
-    assert again.returncode == 0

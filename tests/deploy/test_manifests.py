@@ -144,7 +144,7 @@ def test_an_install_sets_images_secrets_nodes_and_namespace(overlay: list[Object
     images = {container["image"] for _, _, container in containers(list(made.values()))}
     assert images == {"r/service:1", "postgres:15"}
     env = made["ConfigMap", "harbor-assets-env"]["data"]
-    assert (env["HARBOR_ASSETS_WORKER_IMAGE"], env["HARBOR_ASSETS_NAMESPACE"]) == ("r/worker:1", "elsewhere")
+    assert env["HARBOR_ASSETS_WORKER_IMAGE"] == "r/worker:1"
     assert env["HARBOR_ASSETS_REGISTRY"] == "r/tasks"
     assert made["Secret", "harbor-assets-database-generated"]["stringData"] == {
         "POSTGRES_PASSWORD": "0a1b",

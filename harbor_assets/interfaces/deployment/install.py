@@ -1,6 +1,7 @@
 """`cluster install` and `cluster uninstall`."""
 
 import base64
+import re
 import secrets
 import tempfile
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 from harbor_assets.domain.errors import Problem, Refused, ServiceUnavailable
 from harbor_assets.interfaces.deployment import manifests, source
-from harbor_assets.interfaces.deployment.kubectl import Kubectl, build, lines
+from harbor_assets.interfaces.deployment.kubectl import Kubectl, build, check_builder, lines
 from harbor_assets.interfaces.deployment.manifests import OURS, PART_OF, Install, Object, adapt
 
 OVERLAYS = ("test", "dev")
@@ -44,7 +45,7 @@ def install(options: Options, say: Say) -> str:
     """
     folder = overlay_folder(options.overlay)
     kubectl = Kubectl(options.context)
-    nodes = kubectl.items("nodes")
+    nodes = kubectl.first_contact()
     _check_namespace(kubectl, options.namespace)
     service, worker = _images(options, say)
     password = _kept(kubectl, options.namespace, manifests.DATABASE, manifests.PASSWORD_KEY)
@@ -71,12 +72,14 @@ def uninstall(options: Options, say: Say) -> None:
     """Remove everything that an install made, the namespace included, and wait until it is gone."""
     overlay_folder(options.overlay)
     kubectl = Kubectl(options.context)
+    kubectl.first_contact()
     found = kubectl.get("namespace", options.namespace)
     if found is not None:
         if found["metadata"].get("labels", {}).get(PART_OF) != OURS:
             raise Refused(f"The namespace {options.namespace} has no label {MINE}: it is not ours, and stays")
         say(f"Deleting namespace {options.namespace} with everything in it")
         kubectl("delete", "namespace", options.namespace, f"--timeout={options.timeout_seconds:.0f}s")
+        _tell_volumes(kubectl, options, say)
         say(f"Nothing is left of {options.namespace}")
     else:
         say(f"There is no namespace {options.namespace}: there was nothing to remove in it")
@@ -90,6 +93,33 @@ def uninstall(options: Options, say: Say) -> None:
         kubectl("delete", name, "--ignore-not-found")
         say(f"Deleted {name}")
     say("Nothing of harbor-assets is in the cluster")
+
+
+def _tell_volumes(kubectl: Kubectl, options: Options, say: Say) -> None:
+    """Wait until the namespace's volumes are gone too. Those that their class keeps are named: what lies in them is
+    their admin's, who said `Retain`."""
+    until = time.monotonic() + options.timeout_seconds
+    while True:
+        found = [
+            item
+            for item in kubectl.items("persistentvolumes")
+            if item["spec"].get("claimRef", {}).get("namespace") == options.namespace
+        ]
+        kept = [v["metadata"]["name"] for v in found if v["spec"].get("persistentVolumeReclaimPolicy") == "Retain"]
+        if len(kept) == len(found):
+            break
+        if time.monotonic() > until:
+            names = ", ".join(item["metadata"]["name"] for item in found)
+            raise ServiceUnavailable(
+                f"After {options.timeout_seconds:.0f} s volumes are still there: {names}. Look with: "
+                "kubectl describe persistentvolumes; repeat the command to wait on"
+            )
+        time.sleep(POLL_SECONDS)
+    if kept:
+        say(
+            f"Kept with what was written, by their reclaim policy Retain: volumes {', '.join(sorted(kept))}. "
+            f"To give them up: kubectl delete persistentvolumes {' '.join(sorted(kept))}"
+        )
 
 
 def overlay_folder(name: str) -> Path:
@@ -115,6 +145,8 @@ def addresses(nodes: Iterable[Object]) -> Iterator[str]:
 
 
 def _check_namespace(kubectl: Kubectl, name: str) -> None:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
+        raise Refused(f"{name!r} is no name of a namespace: at most 63 of a-z, 0-9 and -, which is not at its ends")
     found = kubectl.get("namespace", name)
     if found is None:
         return
@@ -137,6 +169,7 @@ def _images(options: Options, say: Say) -> tuple[str, str]:
                         "TEST_REGISTRY from the environment)"),
             ],
         )  # fmt: skip
+    check_builder(options.buildkit)
     made: list[str] = []
     with tempfile.TemporaryDirectory(prefix="harbor-assets-build-") as scratch:
         for name in ("worker", "service"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,17 @@ from typing import Any
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
 
 _SAID_MAX = 4000  # characters of a program's own words in an error: its end, where the reason stands
-_AWAY = ("connection refused", "no route to host", "i/o timeout", "unable to connect", "tls handshake timeout")
+_ANSWER_SECONDS = 30.0  # of a BuildKit that is asked for its workers, which takes milliseconds
+_LOGGED = re.compile(r"[EWI][0-9]{4} ")  # kubectl's own log lines before what it says in the end
+_AWAY = (
+    "connection refused",
+    "i/o timeout",
+    "no route to host",
+    "no such host",
+    "tls handshake timeout",
+    "unable to connect",
+    "was refused - did you specify",
+)
 
 
 class Kubectl:
@@ -25,10 +36,20 @@ class Kubectl:
         done = subprocess.run([*self._base, *words], input=stdin, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return done.stdout
-        said = done.stderr.strip()[-_SAID_MAX:]
+        said = "\n".join(line for line in lines(done.stderr) if not _LOGGED.match(line))[-_SAID_MAX:]
         if any(words in said.lower() for words in _AWAY):
             raise ServiceUnavailable(f"The cluster does not answer; see KUBECONFIG and `kubectl cluster-info`:\n{said}")
         raise Refused(f"kubectl {' '.join(words[:3])} was refused:\n{said}")
+
+    def first_contact(self) -> list[dict[str, Any]]:
+        """The nodes. Raises `Refused` if the kubeconfig leads to no cluster: the user named it, nothing has begun."""
+        named = os.environ.get("KUBECONFIG", "")
+        if named and not any(Path(path).is_file() for path in named.split(os.pathsep) if path):
+            raise Refused(f"KUBECONFIG names {named}, and there is no such file; set it to a cluster's kubeconfig")
+        try:
+            return self.items("nodes")
+        except ServiceUnavailable as error:
+            raise Refused(str(error)) from error
 
     def get(self, *words: str) -> dict[str, Any] | None:
         """`kubectl get ... -o json`; None where there is no such thing."""
@@ -38,6 +59,21 @@ class Kubectl:
     def items(self, *words: str) -> list[dict[str, Any]]:
         """The items of a list."""
         return (self.get(*words) or {}).get("items", [])
+
+
+def check_builder(buildkit: str) -> None:
+    """Raises `Refused` if BuildKit cannot be reached as `buildkit` says, or there is no buildctl."""
+    if not re.fullmatch(r"tcp://[^/\s]+:[0-9]+|unix:///\S+", buildkit):
+        raise Refused(f"{buildkit!r} is no address of a BuildKit; write tcp://<host>:<port> or unix:///<path>")
+    words = [_program("buildctl", "it builds the images"), "--addr", buildkit, "debug", "workers"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS)
+        if done.returncode == 0:
+            return
+        said = done.stderr.strip()[-_SAID_MAX:]
+    except subprocess.TimeoutExpired:
+        said = f"no answer in {_ANSWER_SECONDS:.0f} s"
+    raise Refused(f"The BuildKit at {buildkit} does not answer; start it, or name another with --buildkit:\n{said}")
 
 
 def build(context: Path, image: str, *, buildkit: str, insecure: bool, log: Path) -> None:

@@ -62,7 +62,6 @@ def _adapted(item: Object, install: Install) -> Object:
         subject["namespace"] = install.namespace
     if kind == "ConfigMap" and meta["name"] == ENV:
         item["data"] |= {
-            "HARBOR_ASSETS_NAMESPACE": install.namespace,
             "HARBOR_ASSETS_WORKER_IMAGE": install.worker_image,
             **install.settings,
         }
