@@ -17,18 +17,27 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# A kubeconfig alone is no permission: many machines have one, of a cluster that is not for tests.
+CLUSTER = ("KUBECONFIG", "TEST_REGISTRY", "TEST_BUILDKIT")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     root = sys.platform == "linux" and os.geteuid() == 0
+    missing = ", ".join(name for name in CLUSTER if not os.environ.get(name))
     for item in items:
         if item.get_closest_marker("req_root") and not root:
             item.add_marker(pytest.mark.skip(reason="needs root on Linux: networks, limits and other users' files"))
-        if item.get_closest_marker("req_k8s") and not os.environ.get("KUBECONFIG"):
-            item.add_marker(pytest.mark.skip(reason="needs a Kubernetes cluster: KUBECONFIG is not set"))
+        if item.get_closest_marker("req_k8s") and missing:
+            item.add_marker(pytest.mark.skip(reason=f"needs a Kubernetes cluster for tests: {missing} not set"))
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the home of whoever runs it."""
+def _own_home(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No test reads or writes the home of whoever runs it, and none but those marked so finds a cluster."""
+    if not request.node.get_closest_marker("req_k8s"):
+        monkeypatch.delenv("KUBECONFIG", raising=False)
     for name in [name for name in os.environ if name.startswith("HARBOR_ASSETS_") and "_TEST_" not in name]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HARBOR_ASSETS_HOME", str(tmp_path_factory.mktemp("home")))
