@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harbor_assets.sandboxes.kubernetes import errors
+from harbor_assets.sandboxes import errors
 
 Reason = Literal[
     "waiting", "unschedulable", "too_large", "image_pull", "image_name", "bad_spec", "out_of_memory", "disk_full",

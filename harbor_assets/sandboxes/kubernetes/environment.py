@@ -5,33 +5,26 @@ kwargs={...})`; all kwargs are JSON.
 """
 
 import asyncio
-import base64
-import codecs
 import contextlib
 import os
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar, override
 
-from harbor.environments.base import BaseEnvironment, ExecResult, OutputCallback
+from harbor.environments.base import ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
-from harbor.environments.tar_transfer import tar_pack_succeeded
 from harbor.models.task.config import NetworkPolicy as TaskPolicy
-from harbor.models.trial.config import ResourceMode
-from harbor.utils.path_filter import filter_paths_by_patterns
 
 from harbor_assets.domain.plans import ImageConfig
 from harbor_assets.domain.profiles import NetworkPolicy, SandboxProfile
-from harbor_assets.sandboxes.kubernetes import network, passes, runner, transfer
-from harbor_assets.sandboxes.kubernetes.errors import ControlPlaneError, SandboxLost, SandboxStartError
+from harbor_assets.sandboxes.environment import SandboxEnvironment
+from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxLost, SandboxStartError
+from harbor_assets.sandboxes.kubernetes import network, passes, runner
 from harbor_assets.sandboxes.kubernetes.kube import Kube, StreamBroken, from_kubeconfig, in_cluster
 from harbor_assets.sandboxes.kubernetes.manifests import (
     FOLDER,
     LABEL_NETWORK,
-    Limits,
     Owner,
     Sandbox,
     pod,
@@ -39,10 +32,10 @@ from harbor_assets.sandboxes.kubernetes.manifests import (
 )
 from harbor_assets.sandboxes.kubernetes.pod import SandboxPod
 from harbor_assets.sandboxes.kubernetes.proxy import secret
-from harbor_assets.sandboxes.process.record import Record
+from harbor_assets.sandboxes.kubernetes.transfer import PodChannel
+from harbor_assets.sandboxes.output import Output
 
 PROVE_SECONDS = 20  # for a mode to be in force; the slowest seen took one second
-DOWNLOAD_MB = 20 * 1024  # of one folder: above any suite's artifacts, below what would fill a node unseen
 SECOND_OF_DEADLINE = 60  # a pod's lifetime beyond the trial's deadline: the worker ends first, and says why
 _PROVEN = {
     3: "an address that is to be closed answers; does the cluster's network plugin enforce NetworkPolicies, and are "
@@ -54,18 +47,17 @@ _PROVEN = {
 }
 
 
-class KubernetesEnvironment(BaseEnvironment):
+class KubernetesEnvironment(SandboxEnvironment):
     """A task's environment as a pod.
 
     `images`, `image_config`: by role (`agent`, `verifier`), the image to run and what it says of its user, workdir and
-    environment. `sizing` (`cpus`, `memory_mb`, `storage_mb`) replaces the task's values in the agent's sandbox only.
-    `profile`: a SandboxProfile. `owner`: the object that takes the pod with it. `deadline_seconds`: how long from now
-    the sandbox may be needed; waiting for a place counts.
+    environment. `sizing`: see SandboxEnvironment. `profile`: a SandboxProfile. `owner`: the object that takes the pod
+    with it. `deadline_seconds`: how long from now the sandbox may be needed; waiting for a place counts.
 
-    Raises SandboxStartError and its kin from `start`; SandboxLost and its kin, ControlPlaneError later (`errors.py`).
-    What the sandbox was and what became of it is in `sandbox.json` (of a verifier's own: `sandbox.verifier.json`) in
-    the trial's folder.
+    Raises SandboxStartError and its kin from `start`; SandboxLost and its kin, ControlPlaneError later.
     """
+
+    DOWNLOAD_MB = 20 * 1024  # above any suite's artifacts, below what would fill a worker's node unseen
 
     def __init__(
         self,
@@ -76,7 +68,6 @@ class KubernetesEnvironment(BaseEnvironment):
         images: Mapping[str, str],
         profile: Mapping[str, Any],
         image_config: Mapping[str, Mapping[str, Any]] | None = None,
-        sizing: Mapping[str, float | None] | None = None,
         owner: Mapping[str, str] | None = None,
         deadline_seconds: float | None = None,
         **kwargs: Any,
@@ -84,7 +75,6 @@ class KubernetesEnvironment(BaseEnvironment):
         self._namespace, self._run_id, self._task_index = namespace, run_id, task_index
         self._profile = SandboxProfile.model_validate(profile)
         self._owner = Owner.model_validate(owner) if owner else None
-        self._sizing = dict(sizing or {})
         self._deadline = time.monotonic() + (deadline_seconds or self._profile.max_lifetime_seconds)
         self._kube: Kube | None = None
         self._pod: SandboxPod | None = None
@@ -100,11 +90,8 @@ class KubernetesEnvironment(BaseEnvironment):
         self._api, self._dns = "api", "dns"
         self._kills = 0
         super().__init__(*args, **kwargs)
-        self._role = "verifier" if "__verifier__" in self.session_id else "agent"
         self._image = images.get(self._role) or images.get("agent")
         self._image_config = ImageConfig.model_validate((image_config or {}).get(self._role) or {})
-        name = "sandbox.verifier.json" if self._role == "verifier" else "sandbox.json"
-        self._record = Record(self.trial_paths.trial_dir / name, self.session_id)
 
     @staticmethod
     @override
@@ -129,10 +116,6 @@ class KubernetesEnvironment(BaseEnvironment):
         return EnvironmentResourceCapabilities(
             cpu_limit=True, cpu_request=True, memory_limit=True, memory_request=True, fractional_cpus=True
         )
-
-    @override
-    def _validate_definition(self) -> None:
-        """Nothing here: what is wrong is raised by `start`, so that Harbor records it in the trial."""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -218,7 +201,7 @@ class KubernetesEnvironment(BaseEnvironment):
                     session=self.session_id,
                     network=first.label,
                     lifetime_seconds=min(left, self._profile.max_lifetime_seconds),
-                    limits=self._limits(),
+                    sizes=self._sizes(),
                     profile=self._profile,
                     owner=self._owner,
                 )
@@ -226,20 +209,8 @@ class KubernetesEnvironment(BaseEnvironment):
         except ValueError as error:
             raise SandboxStartError(str(error)) from error
 
-    def _limits(self) -> Limits:
-        own = {} if self._role == "verifier" else self._sizing
-        cpus = own.get("cpus") or self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
-        memory = own.get("memory_mb") or self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
-        storage = own.get("storage_mb") or self._effective_storage_mb
-        return Limits(
-            cpus=None if cpus is None else float(cpus),
-            memory_mb=None if memory is None else int(memory),
-            storage_mb=None if storage is None else int(storage),
-            gpus=self._effective_gpus,
-        )
-
     async def _make_folders(self) -> None:
-        folders = self._mount_targets(writable_only=True) or ["/logs/agent", "/logs/verifier", "/logs/artifacts"]
+        folders = self._folders()
         workdir = self.task_env_config.workdir
         command = self._ensure_dirs_command(folders)
         if workdir:  # as an engine does; every command starts there
@@ -398,98 +369,15 @@ class KubernetesEnvironment(BaseEnvironment):
             cwd=cwd or self.task_env_config.workdir or self._image_config.workdir,
             env={**self._image_config.env, **self._proxy, **(self._merge_env(env) or {})},
         )
-        callback = self._output_callback()
         done = await self._runner.run(
-            body,
-            user="" if who in ("0", "root") else who,
-            timeout=timeout_sec or None,
-            on_chunk=_decoding(callback) if callback else None,
+            body, user="" if who in ("0", "root") else who, timeout=timeout_sec or None, on_chunk=self._on_chunk()
         )
-        words = []
-        if done.code is None:
-            words.append(f"Command timed out after {timeout_sec} seconds")
-        if done.dropped:
-            self._record.count(output_dropped_bytes=done.dropped)
-            words.append(f"[sandbox: {done.dropped} bytes of output beyond {runner.CAP >> 20} MB were dropped]")
-        if done.kills > self._kills:
-            words.append(f"[sandbox: {done.kills - self._kills} process(es) killed at the memory limit]")
-            self._kills = done.kills
-        return ExecResult(
-            stdout=done.out.decode(errors="replace"),
-            stderr=done.err.decode(errors="replace") + "".join(f"\n{line}" for line in words),
-            return_code=124 if done.code is None else done.code,  # 124: as `timeout` says it
-        )
-
-    # -- files -------------------------------------------------------------------------------------------------------
+        kills, self._kills = max(0, done.kills - self._kills), max(done.kills, self._kills)
+        return self._result(Output(done.code, done.out, done.err, done.dropped, kills), timeout_sec)
 
     @override
-    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        with self._watched():
-            await transfer.upload_file(self._running(), Path(source_path), target_path)
-
-    @override
-    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        with self._watched():
-            await transfer.upload_folder(self._running(), Path(source_dir), target_dir)
-
-    @override
-    async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        target = Path(target_path)
-        parent, _, name = source_path.rpartition("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".download-") as folder:
-            # -h: what a link points to inside, as `docker cp -L`; a link itself would point into this machine
-            await self._get(["-h", "-C", parent or "/", "--", f"./{name}"], Path(folder))
-            found = Path(folder, name)
-            if not found.is_file() or found.is_symlink():
-                raise FileNotFoundError(f"{source_path} is not a file in the sandbox")
-            found.replace(target)
-
-    @override
-    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        await self._get(["-C", str(source_dir), "--", "."], Path(target_dir))
-
-    @override
-    async def download_dir_with_exclusions(
-        self, *, source_dir: str, target_dir: Path | str, exclude: list[str]
-    ) -> None:
-        left_out = [f"--exclude={pattern}" for pattern in exclude]
-        await self._get([*left_out, "-C", source_dir, "--", "."], Path(target_dir))
-
-    @override
-    async def download_dir_filtered(
-        self,
-        *,
-        source_dir: str,
-        target_dir: Path | str,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] | None = None,
-        protect: Sequence[str] | None = None,
-    ) -> None:
-        with self._watched():
-            listed = await self._run("find . -type f -print0 | base64 -w0", cwd=source_dir, user="root")
-        if listed.return_code:
-            raise RuntimeError(f"download of {source_dir}: {(listed.stderr or '')[-500:]}")
-        raw = base64.b64decode(listed.stdout or "")
-        names = [os.fsdecode(name.removeprefix(b"./")) for name in raw.split(b"\0") if name]
-        wanted = set(filter_paths_by_patterns(names, include=include, exclude=exclude)) | set(protect or ())
-        chosen = [name for name in names if name in wanted]
-        if not chosen:
-            self.logger.warning("No files in %s matched include=%s exclude=%s", source_dir, include, exclude)
-            return
-        await self._get(["-C", source_dir], Path(target_dir), b"".join(os.fsencode(f"./{n}") + b"\0" for n in chosen))
-
-    async def _get(self, what: list[str], target: Path, names: bytes | None = None) -> None:
-        def accept(code: int, errors: str) -> bool:
-            return tar_pack_succeeded(code, stderr=errors, logger=self.logger)
-
-        with self._watched():
-            unpacked = await transfer.download(
-                self._running(), what, target, limit=DOWNLOAD_MB << 20, names=names, accept=accept
-            )
-        if unpacked.refused:
-            self._record.count(files_not_downloaded=len(unpacked.refused))
-            self.logger.warning("Not downloaded: %s", "; ".join(unpacked.refused[:20]))
+    def _channel(self) -> PodChannel:
+        return PodChannel(self._running())
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -497,22 +385,6 @@ class KubernetesEnvironment(BaseEnvironment):
         if self._pod is None:
             raise SandboxLost("the sandbox is not running")
         return self._pod
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Keep in the record what Harbor may wrap in an error of its own, or only log."""
-        try:
-            yield
-        except (SandboxLost, ControlPlaneError) as error:
-            self._record.set(lost=f"{type(error).__name__}: {error}")
-            self._write_record()
-            raise
-
-    def _write_record(self) -> None:
-        try:
-            self._record.write()
-        except OSError as error:
-            self.logger.warning("%s cannot be written: %s", self._record.path, error)
 
 
 class _Clients:
@@ -548,14 +420,3 @@ def _wider(new: network.Reach, old: network.Reach) -> bool:
     if old == network.NOTHING or new.label == "public":
         return True
     return new.label == old.label and set(old.hosts) <= set(new.hosts)
-
-
-def _decoding(callback: OutputCallback) -> Callable[[bytes, str], Any]:
-    """Bytes to text, chunk by chunk: a character may be cut in two."""
-    decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
-
-    async def call(chunk: bytes, stream: str) -> None:
-        if text := decoders[stream].decode(chunk):
-            await callback(text, stream)  # pyright: ignore[reportArgumentType]
-
-    return call

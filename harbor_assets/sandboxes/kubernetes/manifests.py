@@ -18,6 +18,7 @@ from pydantic import Field
 
 from harbor_assets.domain.outcomes import Frozen
 from harbor_assets.domain.profiles import SandboxProfile
+from harbor_assets.sandboxes.sizes import Sizes
 
 PART_OF = "harbor-assets"
 LABEL_PART_OF = "app.kubernetes.io/part-of"
@@ -53,15 +54,6 @@ class Owner(Frozen):
     uid: str
 
 
-class Limits(Frozen):
-    """What the sandbox gets at most; None where nothing is asked. Cores, megabytes, whole devices."""
-
-    cpus: float | None = None
-    memory_mb: int | None = None
-    storage_mb: int | None = None
-    gpus: int = 0
-
-
 class Sandbox(Frozen):
     """Everything that decides a sandbox's pod. `environment` are variables of the container, not secret ones."""
 
@@ -73,7 +65,7 @@ class Sandbox(Frozen):
     session: str
     network: str
     lifetime_seconds: int = Field(gt=0)
-    limits: Limits = Limits()
+    sizes: Sizes = Sizes()
     profile: SandboxProfile
     owner: Owner | None = None
 
@@ -105,7 +97,7 @@ def pod(box: Sandbox) -> dict[str, Any]:
                 "image": box.image,
                 "imagePullPolicy": "IfNotPresent",  # by digest: what is there is what was asked for
                 "command": list(IDLE),
-                "resources": resources(box.limits, profile),
+                "resources": resources(box.sizes, profile),
                 "volumeMounts": [{"name": "sandbox", "mountPath": FOLDER}],
                 "securityContext": {
                     "runAsUser": 0,
@@ -158,25 +150,25 @@ def labels(box: Sandbox) -> dict[str, str]:
     }
 
 
-def resources(limits: Limits, profile: SandboxProfile) -> dict[str, dict[str, str]]:
+def resources(sizes: Sizes, profile: SandboxProfile) -> dict[str, dict[str, str]]:
     """Limits as asked; requests equal to them, unless the profile asks the scheduler for something else.
 
     Where nothing is asked nothing is set: a namespace's LimitRange may then decide.
     """
     at_most: dict[str, str] = {}
-    if limits.cpus is not None:
-        at_most["cpu"] = f"{round(limits.cpus * 1000)}m"
-    if limits.memory_mb is not None:
-        at_most["memory"] = f"{limits.memory_mb}Mi"
-    if limits.storage_mb is not None:
-        at_most["ephemeral-storage"] = f"{limits.storage_mb}Mi"
+    if sizes.cpus is not None:
+        at_most["cpu"] = f"{round(sizes.cpus * 1000)}m"
+    if sizes.memory_mb is not None:
+        at_most["memory"] = f"{sizes.memory_mb}Mi"
+    if sizes.storage_mb is not None:
+        at_most["ephemeral-storage"] = f"{sizes.storage_mb}Mi"
     asked = dict(at_most)
     if profile.requests.cpu is not None:
         asked["cpu"] = profile.requests.cpu
     if profile.requests.memory is not None:
         asked["memory"] = profile.requests.memory
-    if limits.gpus:
-        at_most[profile.gpu_resource] = asked[profile.gpu_resource] = str(limits.gpus)
+    if sizes.gpus:
+        at_most[profile.gpu_resource] = asked[profile.gpu_resource] = str(sizes.gpus)
     return {"limits": at_most, "requests": asked}
 
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxStartError, SandboxUnschedulable
 from harbor_assets.sandboxes.kubernetes.diagnosis import Finding, diagnose, quota
-from harbor_assets.sandboxes.kubernetes.errors import ControlPlaneError, SandboxStartError, SandboxUnschedulable
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, Kube, Sink, StreamBroken, Unreachable
 
 log = logging.getLogger(__name__)

@@ -11,18 +11,18 @@ import logging
 import shlex
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Protocol
 
-from harbor_assets.sandboxes.kubernetes.errors import ControlPlaneError, SandboxLost
+from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxLost
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, ExecFailed, Sink, StreamBroken
 from harbor_assets.sandboxes.kubernetes.manifests import FOLDER
+from harbor_assets.sandboxes.output import CAP, OnChunk
 
 log = logging.getLogger(__name__)
 
-CAP = 64 << 20  # bytes kept of each stream of one command, as in the process sandbox
 PATIENCE_SECONDS = 180.0  # without any contact; an apiserver's restart takes under a minute
 KILL_SECONDS = 10.0  # of one try to end a command's processes
 UNUSABLE_TRIES = 5  # in a row of commands that the pod, alive, cannot run; a full process table may pass
@@ -31,8 +31,6 @@ _CUT, _NO_USER, _NEVER_STARTED, _NO_WAY = 91, 92, 93, 95
 _MARK = b"\0\0"
 _TRAILER_MAX = 80
 SCRIPTS = ("run", "keep", "end", "switch")
-
-OnChunk = Callable[[bytes, str], Awaitable[None]]
 
 
 class Pod(Protocol):

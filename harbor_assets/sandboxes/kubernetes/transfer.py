@@ -1,18 +1,19 @@
-"""Files into a sandbox and out of it as tar streams of any size, with bounded memory.
+"""Archives into a pod and out of it as streams of any size, with bounded memory.
 
-A transfer counts only if the far `tar` said so. A cut one is done again from the start: it is idempotent. Each has a
-thread of its own for the tar side: in asyncio's shared pool both ends of a few transfers wait for each other for ever.
+A transfer counts only if the far program said so. A cut one is done again from the start: it is idempotent. Each has a
+thread of its own for the archive's side: in asyncio's shared pool both ends of a few transfers wait for each other for
+ever.
 """
 
 import asyncio
 import contextlib
 import io
-import tarfile
 import threading
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import IO, Any, BinaryIO, override
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, BinaryIO, override
 
+from harbor_assets.sandboxes.errors import TransferFailed
+from harbor_assets.sandboxes.files import Ended
 from harbor_assets.sandboxes.kubernetes.kube import (
     CHUNK,
     ApiError,
@@ -23,109 +24,86 @@ from harbor_assets.sandboxes.kubernetes.kube import (
     StreamBroken,
 )
 from harbor_assets.sandboxes.kubernetes.runner import Pod
-from harbor_assets.sandboxes.process.transfer import Unpacked, unpack
 
 TRIES = 4
 QUEUED = 4  # chunks in flight between thread and loop
-SILENT_SECONDS = 60  # after tar has ended without the end of its archive being seen: a tar of the task's own making
+PADDING = 1 << 20  # bytes of zeros that may follow an archive's end: GNU tar writes up to 10 KiB
+SILENT_SECONDS = 60  # after the program has ended without all of its output being seen: one of the task's own making
 _MARK = b"\0\0"
 # The server may drop the end of what a slow reader has not taken when the command ends (seen: 1 to 5 of 100 MB, with a
 # status of success). So the command ends only when its stdin does, and that is when the archive has been read.
-_PACK = """n=$1; shift; l=/.sandbox/names.$$
-[ "$n" = 0 ] || { head -c "$n" >$l; set -- "$@" --null -T $l; }
-tar -cf - "$@"; c=$?
+_HELD = """n=$1; shift
+if [ "$n" = 0 ]; then "$@" </dev/null; else head -c "$n" | "$@"; fi; c=$?
 printf '\\0\\0%s' $c >&2
-cat >/dev/null; rm -f $l; exit $c"""
-_INTO = 'mkdir -p "$1" && exec tar -xf - -o -C "$1"'
-_AS = '[ -d "$2" ] && exit 91; mkdir -p "$1" && exec tar -xf - -o -C "$1"'
-NOT_A_FILE = 91
+cat >/dev/null; exit $c"""
 
 
-def folder(source: Path) -> Callable[[BinaryIO], None]:
-    """Packs what is in a folder, links as links. The folder's own mode stays out: the target keeps its own."""
+class PodChannel:
+    """Implements `sandboxes.files.Channel` over exec streams."""
 
-    def pack(out: BinaryIO) -> None:
-        with tarfile.open(fileobj=out, mode="w|", bufsize=CHUNK) as archive:
-            for child in sorted(source.iterdir()):
-                archive.add(child, arcname=child.name)
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
 
-    return pack
+    async def send(self, command: Sequence[str], write: Callable[[BinaryIO], None]) -> Ended:
+        """See `sandboxes.files.Channel`."""
+        for attempt in range(TRIES):
+            stream, errors = _Outward(), bytearray()
+            work = _Thread(lambda outward=stream: _written(write, outward))
+            try:
+                code = await self._pod.exec(list(command), stdin=stream.chunks(work), err=_head(errors))
+            except SourceFailed as failed:
+                raise failed.__cause__ or failed from failed
+            except BaseException as problem:  # noqa: BLE001 - `_again` raises what is not a cut stream
+                await _again(self._pod, problem, attempt)
+                continue
+            finally:
+                stream.close()
+                with contextlib.suppress(Exception):
+                    await asyncio.shield(work.result())
+            return await self._ended(code, errors)
+        raise AssertionError("the last try raises")
 
+    async def receive[T](
+        self, command: Sequence[str], read: Callable[[BinaryIO], T], *, limit: int, stdin: bytes = b""
+    ) -> tuple[Ended, T]:
+        """See `sandboxes.files.Channel`."""
+        held = ["sh", "-c", _HELD, "sh", str(len(stdin)), *command]
+        for attempt in range(TRIES):
+            stream, errors = _Inward(limit), bytearray()
+            work = _Thread(lambda inward=stream: _read(read, inward))
+            try:
+                feed = _until_read(stream, errors, stdin)
+                code = await self._pod.exec(held, stdin=feed, out=stream.put, err=_head(errors))
+                if code < 2 and not stream.complete.is_set():
+                    raise StreamBroken("the archive has no end")  # noqa: TRY301 - as the server should have said
+            except SinkFailed as failed:  # the archive, its limit or the disk, not the stream
+                stream.end(broken=True)
+                cause = failed.__cause__
+                if isinstance(cause, TransferFailed):
+                    raise cause from failed
+                await work.result()
+                raise TransferFailed(f"{command[0]}: {failed}") from failed
+            except BaseException as problem:  # noqa: BLE001 - `_again` raises what is not a cut stream
+                stream.end(broken=True)
+                with contextlib.suppress(Exception):
+                    await asyncio.shield(work.result())
+                await _again(self._pod, problem, attempt)
+                continue
+            stream.end(broken=False)
+            found = await work.result()
+            return await self._ended(code, errors.partition(_MARK)[0]), found
+        raise AssertionError("the last try raises")
 
-def file(source: Path, name: str) -> Callable[[BinaryIO], None]:
-    """Packs one file, which may be a link to it, under another name."""
-
-    def pack(out: BinaryIO) -> None:
-        with tarfile.open(fileobj=out, mode="w|", bufsize=CHUNK, dereference=True) as archive:
-            archive.add(source, arcname=name, recursive=False)
-
-    return pack
-
-
-async def upload_folder(pod: Pod, source: Path, target: str) -> None:
-    """The content of a folder into a folder, which is made. Raises RuntimeError with tar's words, OSError."""
-    await _upload(pod, folder(source), _INTO, target)
-
-
-async def upload_file(pod: Pod, source: Path, target: str) -> None:
-    """One file to a path; into it, if a folder is there. Raises RuntimeError with tar's words, OSError."""
-    parent, _, name = target.rstrip("/").rpartition("/")
-    if await _upload(pod, file(source, name), _AS, parent or "/", target) == NOT_A_FILE:
-        await _upload(pod, file(source, source.name), _INTO, target)
-
-
-async def download(
-    pod: Pod,
-    what: list[str],
-    target: Path,
-    *,
-    limit: int,
-    names: bytes | None = None,
-    accept: Callable[[int, str], bool],
-) -> Unpacked:
-    """What `tar -cf - WHAT` packs in the pod, into a folder of ours; only what is safe there (see `unpack`).
-
-    `names`: the files to pack, each ended by a zero byte. `limit` bounds the bytes of all files. `accept(code, stderr)`
-    says which ends of tar are fine (1: a file changed while it was read). Raises RuntimeError with tar's words,
-    Unsafe, TarError, OSError.
-    """
-    command = ["sh", "-c", _PACK, "sh", str(len(names or b"")), *what]
-    for attempt in range(TRIES):
-        stream, errors = _Inward(), bytearray()
-        work = _Thread(lambda inward=stream: _unpacked(inward, target, limit))
-        try:
-            code = await pod.exec(command, stdin=_until_read(stream, errors, names), out=stream.put, err=_head(errors))
-            said = errors.partition(_MARK)[0].decode(errors="replace")
-            if code < 2 and not stream.complete.is_set():
-                raise StreamBroken("the archive has no end")  # noqa: TRY301 - as the server should have said
-        except SinkFailed as failed:  # the archive or the disk, not the stream
-            stream.end(broken=True)
-            await work.result()
-            raise RuntimeError(f"download of {' '.join(what)}: {failed}") from failed
-        except BaseException as problem:  # noqa: BLE001 - `_again` raises what is not a cut stream
-            stream.end(broken=True)
-            with contextlib.suppress(Exception):
-                await asyncio.shield(work.result())
-            await _again(pod, problem, attempt)
-            continue
-        stream.end(broken=False)
-        try:
-            unpacked = await work.result()
-        except tarfile.TarError:
-            if accept(code, said):
-                raise
-            unpacked = Unpacked()
-        if accept(code, said):
-            return unpacked
-        await pod.ask(StreamBroken(f"tar ended with {code}"))
-        raise RuntimeError(f"download of {' '.join(what)}: {said[-500:].strip() or f'exit code {code}'}")
-    raise AssertionError("the last try raises")
+    async def _ended(self, code: int, errors: bytearray) -> Ended:
+        if code:
+            await self._pod.ask(StreamBroken(f"the program ended with {code}"))
+        return Ended(code, errors.decode(errors="replace"))
 
 
-async def _until_read(stream: "_Inward", errors: bytearray, names: bytes | None) -> AsyncIterator[bytes]:
-    """The names, and then nothing until the archive has been read to its end: see `_PACK`."""
-    if names:
-        yield names
+async def _until_read(stream: "_Inward", errors: bytearray, stdin: bytes) -> AsyncIterator[bytes]:
+    """The input, and then nothing until the output has been read to its end: see `_HELD`."""
+    if stdin:
+        yield stdin
     silent = 0.0
     while not stream.complete.is_set():
         seen = stream.taken
@@ -135,30 +113,6 @@ async def _until_read(stream: "_Inward", errors: bytearray, names: bytes | None)
         silent = silent + 1 if ended and stream.taken == seen else 0.0
         if silent >= (SILENT_SECONDS if code in (b"0", b"1") else 1):
             return
-
-
-async def _upload(pod: Pod, pack: Callable[[BinaryIO], None], script: str, *args: str) -> int:
-    for attempt in range(TRIES):
-        stream, errors = _Outward(), bytearray()
-        work = _Thread(lambda outward=stream: _packed(pack, outward))
-        try:
-            code = await pod.exec(["sh", "-c", script, "sh", *args], stdin=stream.chunks(work), err=_head(errors))
-        except SourceFailed as failed:
-            raise failed.__cause__ or failed from failed
-        except BaseException as problem:  # noqa: BLE001 - `_again` raises what is not a cut stream
-            await _again(pod, problem, attempt)
-            continue
-        finally:
-            stream.close()
-            with contextlib.suppress(Exception):
-                await asyncio.shield(work.result())
-        if code in (0, NOT_A_FILE):
-            return code
-        await pod.ask(StreamBroken(f"tar ended with {code}"))
-        raise RuntimeError(
-            f"upload to {args[-1]}: {errors.decode(errors='replace')[-500:].strip() or f'exit code {code}'}"
-        )
-    raise AssertionError("the last try raises")
 
 
 async def _again(pod: Pod, problem: BaseException, attempt: int) -> None:
@@ -250,9 +204,9 @@ class _Outward(io.RawIOBase):
         await work.result()
 
 
-def _packed(pack: Callable[[BinaryIO], None], outward: _Outward) -> None:
+def _written(write: Callable[[BinaryIO], None], outward: _Outward) -> None:
     try:
-        pack(outward)  # pyright: ignore[reportArgumentType]
+        write(outward)  # pyright: ignore[reportArgumentType]
     finally:
         with contextlib.suppress(_Closed):
             outward.finish()
@@ -261,7 +215,8 @@ def _packed(pack: Callable[[BinaryIO], None], outward: _Outward) -> None:
 class _Inward(io.RawIOBase):
     """The loop writes, a thread reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(QUEUED * 8)  # frames of the server are small
@@ -275,6 +230,8 @@ class _Inward(io.RawIOBase):
             raise _Closed("the archive could not be unpacked")
         await self._room.acquire()
         self.taken += len(data)
+        if self.taken > self._limit:
+            raise TransferFailed(f"more than {self._limit >> 20} MB")
         self._queue.put_nowait(data)
 
     def end(self, *, broken: bool) -> None:
@@ -298,6 +255,7 @@ class _Inward(io.RawIOBase):
 
     @override
     def read(self, size: int | None = -1) -> bytes:
+        """What there is, at most `size` bytes: waiting for more could be waiting for ever."""
         if not self._held and not self._ended:
             item = asyncio.run_coroutine_threadsafe(self._queue.get(), self._loop).result()
             if item is None:
@@ -311,14 +269,19 @@ class _Inward(io.RawIOBase):
         part, self._held = self._held[:wanted], self._held[wanted:]
         return bytes(part)
 
+    def drain(self, most: int) -> None:
+        """Read what follows an archive. Raises TransferFailed after `most` bytes."""
+        while chunk := self.read(CHUNK):
+            most -= len(chunk)
+            if most < 0:
+                raise TransferFailed("the archive goes on after its end")
 
-def _unpacked(inward: _Inward, target: Path, limit: int) -> Unpacked:
+
+def _read[T](read: Callable[[BinaryIO], T], inward: _Inward) -> T:
     try:
-        reader: IO[bytes] = inward  # pyright: ignore[reportAssignmentType]
-        found = unpack(reader, target, limit=limit)  # pyright: ignore[reportArgumentType]
+        found = read(inward)  # pyright: ignore[reportArgumentType]
         inward.read_to_its_end()
-        while inward.read(CHUNK):  # what tar pads an archive with
-            pass
+        inward.drain(PADDING)
     except BaseException:
         inward.fail()
         inward.read_to_its_end()

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+from harbor_assets.sandboxes.errors import SandboxLost
 from harbor_assets.sandboxes.process import pipes
-from harbor_assets.sandboxes.process.errors import SandboxLost
 from harbor_assets.sandboxes.process.inside.init import receive
 from harbor_assets.sandboxes.process.pipes import to_the_end
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from harbor_assets.sandboxes.output import TIMED_OUT
 from harbor_assets.sandboxes.process import pipes
 from harbor_assets.sandboxes.process.channel import Channel
 from harbor_assets.sandboxes.process.pipes import OnChunk, Output, to_the_end
 
-TIMED_OUT = 124  # as timeout(1)
 GRACE_SECONDS = 0.3  # for output on its way when a command has ended; a background child may hold the pipe for ever
 _KILL_SECONDS = 20.0  # for what takes milliseconds
 

@@ -4,9 +4,9 @@ import asyncio
 import os
 from collections.abc import Callable
 
+from harbor_assets.sandboxes.errors import SandboxLost
 from harbor_assets.sandboxes.process import nat, net
 from harbor_assets.sandboxes.process.channel import Channel
-from harbor_assets.sandboxes.process.errors import SandboxLost
 from harbor_assets.sandboxes.process.nameservers import Relay, resolver
 from harbor_assets.sandboxes.process.owner import Owner
 from harbor_assets.sandboxes.process.pipes import to_the_end

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import harbor_assets
+from harbor_assets.sandboxes.errors import SandboxDiskFull, SandboxLost, SandboxStartError
+from harbor_assets.sandboxes.output import CAP
 from harbor_assets.sandboxes.process import limits as limiting
 from harbor_assets.sandboxes.process.certificates import certificate_variables
 from harbor_assets.sandboxes.process.channel import Channel
 from harbor_assets.sandboxes.process.commands import Commands, ExecResult
 from harbor_assets.sandboxes.process.connection import Connection
-from harbor_assets.sandboxes.process.errors import SandboxDiskFull, SandboxLost, SandboxStartError
 from harbor_assets.sandboxes.process.inside import keeper as keeping
 from harbor_assets.sandboxes.process.inside.keeper import OWNER_FILE
 from harbor_assets.sandboxes.process.limits import Cgroups, Limits, Memory
@@ -37,7 +38,6 @@ from harbor_assets.sandboxes.process.shown import Split, merge_split, view
 
 __all__ = ["CAP", "ExecResult", "Sandbox", "SandboxDiskFull", "SandboxLost", "SandboxStartError"]
 
-CAP = 64 << 20  # bytes of each output stream kept
 SHM_MB = 64  # as Docker
 _STOP_SECONDS = 20.0  # for what takes milliseconds, before harder means
 

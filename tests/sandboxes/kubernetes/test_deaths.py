@@ -14,7 +14,7 @@ pytest.importorskip("harbor")
 
 from harbor.models.task.config import EnvironmentConfig
 
-from harbor_assets.sandboxes.kubernetes import errors
+from harbor_assets.sandboxes import errors
 from harbor_assets.sandboxes.kubernetes.kube import ApiError
 
 from .conftest import client, run

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harbor_assets.sandboxes.kubernetes import errors
+from harbor_assets.sandboxes import errors
 from harbor_assets.sandboxes.kubernetes.diagnosis import diagnose, larger_than_any_node, quota
 
 RUNNING = {"state": {"running": {"startedAt": "x"}}}

@@ -77,8 +77,16 @@ def test_a_hundred_megabytes_and_single_files(sandbox: Make, tmp_path: Path) -> 
             (tmp_path / "small").write_text("s")
             await box.upload_file(tmp_path / "small", "/data")  # a folder: into it
             assert (await box.exec("cat /data/small")).stdout == "s"
-            with pytest.raises(RuntimeError, match="nothing"):
-                await box.download_file("/nothing", tmp_path / "x")
+            for missing in ("/nothing", "/usr/bin"):
+                with pytest.raises(FileNotFoundError, match=missing):
+                    await box.download_file(missing, tmp_path / "x")
+            with pytest.raises(RuntimeError, match="nowhere"):
+                await box.download_dir("/nowhere", tmp_path / "x")
+            with pytest.raises(RuntimeError, match="nowhere"):
+                await box.download_dir_filtered(source_dir="/nowhere", target_dir=tmp_path / "x", include=["*"])
+            await box.exec("mkdir /none")
+            await box.download_dir_filtered(source_dir="/none", target_dir=tmp_path / "x", include=["*"])
+            assert not (tmp_path / "x").exists()
             with pytest.raises(FileNotFoundError):
                 await box.upload_file(tmp_path / "not-there", "/data/y")
             with pytest.raises(RuntimeError, match="upload to"):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbor_assets.domain.profiles import Requests, SandboxProfile
-from harbor_assets.sandboxes.kubernetes.manifests import PROTECTED, Limits, Owner, Sandbox, pod, pod_name, resources
+from harbor_assets.sandboxes.kubernetes.manifests import PROTECTED, Owner, Sandbox, pod, pod_name, resources
+from harbor_assets.sandboxes.sizes import Sizes
 
 PROFILE = SandboxProfile(name="p", hosts=("*",))
 
@@ -50,7 +51,7 @@ def test_nothing_outlives_the_run_and_nothing_is_let_in() -> None:
 
 
 def test_limits_are_requests_unless_the_profile_says_otherwise() -> None:
-    limits = Limits(cpus=1.5, memory_mb=2048, storage_mb=10240, gpus=2)
+    limits = Sizes(cpus=1.5, memory_mb=2048, storage_mb=10240, gpus=2)
     same = resources(limits, PROFILE)
     assert same["limits"] == same["requests"]
     assert same["limits"] == {"cpu": "1500m", "memory": "2048Mi", "ephemeral-storage": "10240Mi", "nvidia.com/gpu": "2"}
@@ -60,7 +61,7 @@ def test_limits_are_requests_unless_the_profile_says_otherwise() -> None:
     )
     assert small["requests"] == {"cpu": "50m", "memory": "64Mi", "ephemeral-storage": "10240Mi", "amd.com/gpu": "2"}
     assert small["limits"]["cpu"] == "1500m"
-    assert resources(Limits(), PROFILE) == {"limits": {}, "requests": {}}
+    assert resources(Sizes(), PROFILE) == {"limits": {}, "requests": {}}
 
 
 def test_placement_and_extra_fields_come_from_the_profile() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbor_assets.sandboxes.kubernetes.errors import SandboxLost
+from harbor_assets.sandboxes.errors import SandboxLost
 from harbor_assets.sandboxes.kubernetes.kube import StreamBroken
 from harbor_assets.sandboxes.kubernetes.runner import Runner, script
 

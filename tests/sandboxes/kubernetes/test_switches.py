@@ -15,9 +15,10 @@ pytest.importorskip("harbor")
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 import harbor_assets
-from harbor_assets.sandboxes.kubernetes import errors, transfer
+from harbor_assets.sandboxes import errors, files
 from harbor_assets.sandboxes.kubernetes.network import egress_labels
 from harbor_assets.sandboxes.kubernetes.pod import SandboxPod
+from harbor_assets.sandboxes.kubernetes.transfer import PodChannel
 
 from .conftest import SECRET, client, run
 
@@ -143,11 +144,9 @@ async def egress(namespace: str) -> AsyncIterator[str]:
             await pod.until_running(asyncio.get_running_loop().time() + 60, 30)
             assert await pod.exec(["pip", "install", "-q", "pydantic"]) == 0
             source = Path(harbor_assets.__file__).parent
-            await transfer.upload_folder(pod, source / "domain", "/app/harbor_assets/domain")
-            await transfer.upload_folder(
-                pod, source / "sandboxes/kubernetes", "/app/harbor_assets/sandboxes/kubernetes"
-            )
-            await pod.exec(["sh", "-c", "cd /app; touch harbor_assets/__init__.py harbor_assets/sandboxes/__init__.py; "
+            for part in ("domain", "sandboxes"):
+                await files.upload_folder(PodChannel(pod), source / part, f"/app/harbor_assets/{part}")
+            await pod.exec(["sh", "-c", "cd /app; touch harbor_assets/__init__.py; "
                             "nohup python -m harbor_assets.sandboxes.kubernetes.proxy >/proxy.log 2>&1 & "
                             "mkdir /w; echo web > /w/index.html; nohup python -m http.server -d /w 80 >/dev/null 2>&1 & sleep 2"])  # fmt: skip
             for name in ("allowed", "other"):

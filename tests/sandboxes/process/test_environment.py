@@ -22,9 +22,9 @@ from harbor.trial.trial import Trial
 from harbor_assets.sandboxes.process import environment as module
 from harbor_assets.sandboxes.process.dockerfile import DockerfileUnsupported
 from harbor_assets.sandboxes.process.environment import ProcessEnvironment
-from harbor_assets.sandboxes.process.record import Record
 from harbor_assets.sandboxes.process.rights import privileged
 from harbor_assets.sandboxes.process.sandbox import SandboxDiskFull, SandboxLost, SandboxStartError
+from harbor_assets.sandboxes.record import Record
 
 from .conftest import run
 
@@ -341,7 +341,7 @@ def test_hostile_files_stay_inside(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_download_has_a_limit(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.files, "DOWNLOAD_MB", 1)
+    monkeypatch.setattr(module.ProcessEnvironment, "DOWNLOAD_MB", 1)
 
     async def work() -> None:
         async with environment(home, tmp_path) as env:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 MAX_MEMBERS = 200_000  # of one archive: a node_modules has some 50,000
+CHUNK = 1 << 20  # bytes written at once
 _BITS = 0o777  # set-user-id and the like stay inside
 
 
@@ -28,14 +29,14 @@ class Unsafe(Exception):
 
 def pack_folder(source: Path, tar: BinaryIO) -> None:
     """Write what is in a folder, links as links. The folder's own mode is not in it, so the target keeps its own."""
-    with tarfile.open(fileobj=tar, mode="w") as archive:
+    with tarfile.open(fileobj=tar, mode="w|", bufsize=CHUNK) as archive:
         for child in sorted(source.iterdir()):
             archive.add(child, arcname=child.name)
 
 
 def pack_file(source: Path, name: str, tar: BinaryIO) -> None:
     """Write one file, which may be a link to it, under another name."""
-    with tarfile.open(fileobj=tar, mode="w", dereference=True) as archive:
+    with tarfile.open(fileobj=tar, mode="w|", bufsize=CHUNK, dereference=True) as archive:
         archive.add(source, arcname=name, recursive=False)
 
 
@@ -46,8 +47,8 @@ def unpack(tar: BinaryIO, target: Path, *, limit: int) -> Unpacked:
     through a link. Raises Unsafe; tarfile.TarError if the archive is damaged or cut.
     """
     done = Unpacked()
-    target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=tar, mode="r|") as archive:
+        target.mkdir(parents=True, exist_ok=True)
         for number, member in enumerate(archive):
             if number >= MAX_MEMBERS:
                 raise Unsafe(f"more than {MAX_MEMBERS} files")
@@ -129,7 +130,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> N
     else:
         content = archive.extractfile(member)
         with path.open("xb") as out:
-            while content is not None and (chunk := content.read(1 << 20)):
+            while content is not None and (chunk := content.read(CHUNK)):
                 out.write(chunk)
         path.chmod(member.mode & _BITS | 0o600)
         with contextlib.suppress(OSError, OverflowError, ValueError):

@@ -50,3 +50,7 @@ class SandboxDiskFull(SandboxLost):
 
 class ControlPlaneError(Exception):
     """The apiserver did not answer for longer than we wait. Nothing is known of the sandbox or of its commands."""
+
+
+class TransferFailed(RuntimeError):
+    """Files could not be moved; the message says which and why."""

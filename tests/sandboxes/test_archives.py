@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbor_assets.sandboxes.process.transfer import Unpacked, Unsafe, pack_file, pack_folder, unpack
+from harbor_assets.sandboxes.archives import Unpacked, Unsafe, pack_file, pack_folder, unpack
 
 LIMIT = 1 << 20
 
