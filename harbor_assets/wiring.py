@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from harbor_assets.engine.evaluations import Deployment, Evaluations
+from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import Artifacts, Executions, Logs
 from harbor_assets.settings import Settings
 

@@ -1,6 +1,6 @@
 """What a client asks for when it submits a run: the request file's shape, as far as it works today.
 
-Unknown members are refused by name; members that do not work yet are refused by name too, by `engine/evaluations.py`.
+Unknown members are refused by name; members that do not work yet are refused by name too, by `engine/planning.py`.
 """
 
 from typing import Annotated, Literal

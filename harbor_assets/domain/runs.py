@@ -1,6 +1,6 @@
 """A run as the catalog keeps it: its plan, how far it has come, and how it ended."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pydantic import Field
 
@@ -39,3 +39,13 @@ class Run(Frozen):
     @property
     def id(self) -> str:
         return self.plan.run_id
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the run's time budget ends: counted from the first slot, None before it."""
+        return self.started_at + timedelta(seconds=self.plan.timeout_seconds) if self.started_at else None
+
+
+def bundle_key(run_id: str) -> str:
+    """Where a run's bundle lies in the artifact store, its trial folders included."""
+    return f"runs/{run_id}/agent-eval-results"

@@ -13,9 +13,8 @@ from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import RunPhase
 from harbor_assets.domain.plans import PlannedTask
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.engine.account import evidence_path
-from harbor_assets.engine.evaluations import bundle_key
 from harbor_assets.engine.evidence import TRAJECTORY, TRAJECTORY_MAX_BYTES
 from harbor_assets.engine.merge import BundleContent, Files, merge
 from harbor_assets.engine.ports import Artifacts, ReportWriter, TableWriter, TaskCatalog

@@ -18,9 +18,8 @@ from harbor_assets.domain.endings import Ending, cut, trial_error
 from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable, StorageFull
 from harbor_assets.domain.outcomes import Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.engine.account import evidence_path, row, unfinished
-from harbor_assets.engine.evaluations import bundle_key, deadline
 from harbor_assets.engine.logs import LIVE, keep_live, live_key, mirror
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
 
@@ -157,7 +156,7 @@ class Execution:
             log.warning("the catalog did not say whether the run was cancelled: %s", error)
             return None, self._poll
         run = self._run.model_copy(update=marks.model_dump())
-        until = deadline(run)
+        until = run.deadline
         if run.cancel_requested_at:
             return Ended.CANCELLED, 0.0
         left = (until - self._clock()).total_seconds() if until else self._poll

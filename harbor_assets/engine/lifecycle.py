@@ -16,7 +16,6 @@ from harbor_assets.domain.plans import PlannedTask
 from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run
 from harbor_assets.engine.account import Lost, lost_tries, never_ran, row, unfinished
 from harbor_assets.engine.bundles import BundleMaker
-from harbor_assets.engine.evaluations import deadline
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
 
@@ -184,7 +183,7 @@ class RunEngine:
                 cancelled=run.cancel_requested_at is not None,
                 expired=self._late(run),
                 queued=queued,
-                deadline=deadline(run) or self._queue_end(run),
+                deadline=run.deadline or self._queue_end(run),
                 lost_workers=run.lost_workers,
                 begun=bool(begun),
                 lost=lost.get(task.index),
@@ -196,7 +195,7 @@ class RunEngine:
         return run.created_at + timedelta(seconds=self._queue_timeout) if self._queue_timeout is not None else None
 
     def _late(self, run: Run) -> bool:
-        until = deadline(run) or self._queue_end(run)
+        until = run.deadline or self._queue_end(run)
         return until is not None and self._clock() >= until
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from harbor_assets.domain.errors import HarborAssetsError, NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import PlannedTask, trial_id
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.domain.views import LogChunk
-from harbor_assets.engine.evaluations import bundle_key
 from harbor_assets.engine.ports import Artifacts, RunCatalog
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,8 @@ from harbor_assets.domain.errors import NotFound, NotReady
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import run_phase, task_phase
 from harbor_assets.domain.plans import RunPlan, job_name
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.engine.bundles import gather
-from harbor_assets.engine.evaluations import bundle_key
 from harbor_assets.engine.merge import BundleContent
 from harbor_assets.engine.ports import Artifacts, TaskCatalog
 

@@ -10,7 +10,8 @@ import pytest
 from harbor_assets.domain.images import TaskImages
 from harbor_assets.domain.plans import ImageConfig, ImageProblem, SandboxChoice
 from harbor_assets.domain.tasks import Task, TasksetInput
-from harbor_assets.engine.evaluations import Deployment, Evaluations
+from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.engine.planning import Deployment
 from harbor_assets.interfaces.cli.building import exit_code
 from harbor_assets.sandboxes.profiles import FolderProfiles
 from tests.api.test_api import RUNS, Api

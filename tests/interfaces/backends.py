@@ -10,10 +10,11 @@ from harbor_assets.domain.outcomes import Outcome, Reason, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import PlannedTask, SandboxChoice, trial_id
 from harbor_assets.domain.policies import account
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, TaskInput, TasksetInput
 from harbor_assets.domain.views import LogChunk
-from harbor_assets.engine.evaluations import Deployment, Evaluations, bundle_key
+from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.engine.planning import Deployment
 from harbor_assets.interfaces.backend import Backend
 from tests.fakes.artifacts import MemoryArtifacts
 

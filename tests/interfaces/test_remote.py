@@ -13,8 +13,8 @@ import pytest
 from harbor_assets.domain.archives import archive_key, fileset_ref
 from harbor_assets.domain.errors import IdempotencyConflict, NotFound, NotReady, Refused, ServiceUnavailable
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
+from harbor_assets.domain.runs import bundle_key
 from harbor_assets.engine.account import evidence_path
-from harbor_assets.engine.evaluations import bundle_key
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.sdk import http
 from harbor_assets.interfaces.sdk.client import Client

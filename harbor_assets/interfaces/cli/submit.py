@@ -15,7 +15,7 @@ from harbor_assets.domain.requests import (
     TaskSelection,
 )
 from harbor_assets.domain.views import Submitted
-from harbor_assets.engine.evaluations import agent_problems
+from harbor_assets.engine.planning import agent_problems
 from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.building import see_to_images
 from harbor_assets.interfaces.cli.edge import INTERRUPTED

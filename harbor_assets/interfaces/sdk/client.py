@@ -21,9 +21,9 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import job_name
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.runs import bundle_key
 from harbor_assets.domain.tasks import Annotation, Task, TaskInput, Taskset, TasksetInput, taskset_digest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
-from harbor_assets.engine.evaluations import bundle_key
 from harbor_assets.engine.ports import Page
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.sdk.archives import Archives, RemoteArchives, StoredArchives

@@ -84,22 +84,22 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
     @router.get("/{run_id}/bundle", response_model=list[BundleFile])
     def bundle(workspace: Name, run_id: Name) -> Response:
         """Every file of the merged bundle, with its size in bytes."""
-        return JSONResponse(dumped(list(evaluations.bundle_files(workspace, run_id))))
+        return JSONResponse(dumped(list(evaluations.results.bundle_files(workspace, run_id))))
 
     @router.get("/{run_id}/bundle/{path:path}", response_class=StreamingResponse)
     def bundle_file(workspace: Name, run_id: Name, path: str) -> Response:
         """One file of the bundle."""
-        return _bundle_file(path, lambda: evaluations.open_bundle_file(workspace, run_id, path))
+        return _bundle_file(path, lambda: evaluations.results.open_bundle_file(workspace, run_id, path))
 
     @router.get("/{run_id}/tasks/{index}/bundle", response_model=list[BundleFile])
     def task_bundle(workspace: Name, run_id: Name, index: Index) -> Response:
         """Every file of one task's own bundle, as soon as that task has ended."""
-        return JSONResponse(dumped(list(evaluations.task_bundle_files(workspace, run_id, index))))
+        return JSONResponse(dumped(list(evaluations.results.task_bundle_files(workspace, run_id, index))))
 
     @router.get("/{run_id}/tasks/{index}/bundle/{path:path}", response_class=StreamingResponse)
     def task_bundle_file(workspace: Name, run_id: Name, index: Index, path: str) -> Response:
         """One file of a task's own bundle."""
-        return _bundle_file(path, lambda: evaluations.open_task_bundle_file(workspace, run_id, index, path))
+        return _bundle_file(path, lambda: evaluations.results.open_task_bundle_file(workspace, run_id, index, path))
 
     @router.get("/{run_id}/logs", response_model=LogChunk)
     def logs(

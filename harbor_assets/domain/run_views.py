@@ -1,0 +1,62 @@
+"""Runs as clients see them, from what the catalog holds. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.phases import TaskPhase, task_phase
+from harbor_assets.domain.runs import Run
+from harbor_assets.domain.views import RunSummary, TaskView, trial_view
+
+
+def run_summary(run: Run, counts: Mapping[str, int]) -> RunSummary:
+    """The run and how many of its trials ended how (`counts`, by outcome)."""
+    plan = run.plan
+    return RunSummary(
+        id=run.id,
+        workspace=plan.workspace,
+        phase=run.phase,
+        result_state=run.result_state,
+        taskset_ref=plan.taskset_ref,
+        agent=plan.agent.name,
+        reward_key=plan.reward_key,
+        sandbox=plan.sandbox.kind,
+        sandbox_why=plan.sandbox.why,
+        sandbox_notes=plan.sandbox.notes,
+        owner=plan.owner,
+        n_tasks=len(plan.tasks),
+        n_trials=len(plan.tasks) * plan.n_attempts,
+        n_concurrent=plan.n_concurrent,
+        counts={outcome: n for outcome, n in counts.items() if n},
+        skipped=plan.skipped,
+        created_at=run.created_at,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        deadline=run.deadline,
+        cancel_requested_at=run.cancel_requested_at,
+        executions=run.executions,
+        error=run.error,
+    )
+
+
+def task_views(run: Run, rows: Iterable[TrialOutcome], tries: Iterable[tuple[int, int]]) -> Iterator[TaskView]:
+    """Every task of the run by index, with its trials' outcomes (`rows`). `tries`: the (index, k) that have begun."""
+    ended: dict[int, list[TrialOutcome]] = {}
+    for row in rows:
+        ended.setdefault(row.index, []).append(row)
+    begun = Counter(index for index, _ in tries)
+    for task in run.plan.tasks:
+        mine = ended.get(task.index, [])
+        done = len(mine) == run.plan.n_attempts
+        running = max(0, begun[task.index] - len(mine))
+        before = TaskPhase.IMAGE_READY if running else TaskPhase.REGISTERED  # at work: whatever it needs is there
+        yield TaskView(
+            index=task.index,
+            task=task.name,
+            task_ref=task.ref,
+            native_task_id=task.native_task_id,
+            phase=task_phase(row.outcome for row in mine) if done else before,
+            n_trials=run.plan.n_attempts,
+            running=running,
+            outcomes=tuple(trial_view(row) for row in mine),
+        )

@@ -1,0 +1,202 @@
+"""From a request to a frozen plan: everything is validated here, before a run is accepted."""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from harbor_assets.domain import plans
+from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.images import TaskImages
+from harbor_assets.domain.names import Ref, nearest
+from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, Sizing
+from harbor_assets.domain.profiles import SandboxProfile, flag_problems, task_problems
+from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.selection import select_members
+from harbor_assets.domain.tasks import Task
+from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What this installation decides for every run: defaults, ceilings and versions."""
+
+    owner: str
+    n_concurrent: int
+    timeout_seconds: int
+    harbor_version: str
+    version: str
+
+
+class RunPlanner:
+    """Makes plans of requests. Stores nothing, starts nothing.
+
+    `profiles` and `images` are those of a deployment; None where sandboxes have none (a laptop).
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: TaskCatalog,
+        sandboxes: SandboxChooser,
+        deployment: Deployment,
+        profiles: Profiles | None,
+        images: Images | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._tasks, self._sandboxes, self._deployment = tasks, sandboxes, deployment
+        self._profiles, self._images, self._clock = profiles, images, clock
+
+    def plan(self, workspace: str, request: RunRequest) -> RunPlan:
+        """Validate the whole request and freeze it.
+
+        Raises `Refused` with every problem at once, `NotFound` for an unknown taskset.
+        """
+        target, execution = request.spec.target, request.execution
+        problems = [
+            *agent_problems(target.source.name),
+            *(
+                [Problem("timeout_seconds", f"{request.timeout_seconds} s is above {plans.RUN_TIMEOUT_MAX_SECONDS} s")]
+                if (request.timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS
+                else []
+            ),
+        ]
+        ref = Ref.parse(request.spec.tasks.taskset, workspace=workspace)
+        taskset = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
+        members = self._tasks.get_pinned_tasks(taskset.tasks)
+        by_name = sorted(members, key=lambda task: task.name)
+        try:
+            chosen = select_members([(t.name, t.spec.native_task_id) for t in by_name], request.spec.tasks.select)
+        except Refused as refused:
+            problems += refused.problems or [Problem("tasks", refused.message)]
+            chosen = []
+        if not by_name:
+            problems.append(Problem(str(taskset.ref), "the taskset is empty: there is nothing to run"))
+        sandbox = self._sandboxes.choose(execution.sandbox.kind)
+        sizing = Sizing(
+            cpus=execution.sandbox.cpus,
+            memory_mb=execution.sandbox.memory_mb,
+            storage_mb=execution.sandbox.storage_mb,
+        )
+        profile = self._profile(execution.sandbox.profile, problems)
+        images = self._resolve_images([by_name[i] for i in chosen], taskset.ref, problems)
+        if profile:
+            problems += _ceiling_problems([by_name[i] for i in chosen], sizing, profile)
+        if problems:
+            raise Refused("The run was not accepted:", problems)
+        agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs)
+        concurrency = execution.max_concurrent_task_jobs or self._deployment.n_concurrent
+        return RunPlan(
+            run_id=f"run-{secrets.token_hex(8)}",
+            workspace=workspace,
+            owner=self._deployment.owner,
+            created_at=self._clock(),
+            taskset_ref=taskset.ref,
+            tasks=tuple(
+                self._planned(i, by_name[i], found, agent, sizing, sandbox, profile, target.reward_key)
+                for i, found in zip(chosen, images, strict=True)
+            ),
+            agent=agent,
+            sandbox=sandbox,
+            profile=profile,
+            sizing=sizing,
+            n_attempts=target.n_attempts,
+            n_concurrent=min(concurrency, sandbox.max_concurrent or concurrency),
+            timeout_seconds=request.timeout_seconds or self._deployment.timeout_seconds,
+            reward_key=target.reward_key,
+            harbor_version=self._deployment.harbor_version,
+            harbor_assets_version=self._deployment.version,
+            skipped=tuple(request.skipped),
+        )
+
+    def _profile(self, name: str | None, problems: list[Problem]) -> SandboxProfile | None:
+        """The run's profile; what is wrong with the name is added to `problems`."""
+        if self._profiles is None:
+            if name is not None:
+                where = "is not known here: sandboxes on this machine have no profiles; leave --sandbox-profile out"
+                problems.append(Problem(f"sandbox profile '{name}'", where))
+            return None
+        try:
+            return self._profiles.get(name)
+        except Refused as refused:
+            problems += refused.problems or [Problem("sandbox profile", refused.message)]
+            return None
+
+    def _resolve_images(self, tasks: Sequence[Task], ref: str, problems: list[Problem]) -> Sequence[TaskImages]:
+        """What is known of the tasks' images; those never built are added to `problems`."""
+        if self._images is None:
+            return [TaskImages({}, {}, None, ())] * len(tasks)
+        found = self._images.resolve(tasks)
+        pairs = zip(tasks, found, strict=True)
+        without = [task.name for task, images in pairs if images.missing and not images.problem]
+        how = f"its image was never built; first run: harbor-assets tasksets build-images '{ref}' --wait"
+        problems += [Problem(f"tasks without images: {name}", f"image_not_built: {how}") for name in without]
+        return found
+
+    def _planned(
+        self,
+        index: int,
+        task: Task,
+        images: TaskImages,
+        agent: AgentSpec,
+        sizing: Sizing,
+        sandbox: SandboxChoice,
+        profile: SandboxProfile | None,
+        reward_key: str,
+    ) -> PlannedTask:
+        return PlannedTask(
+            index=index,
+            name=task.name,
+            native_task_id=task.spec.native_task_id,
+            ref=task.ref,
+            fileset_ref=task.spec.source.fileset_ref,
+            files_hash=task.spec.source.files_hash,
+            images=images.images,
+            image_config=images.config,
+            image_problem=images.problem,
+            trial_key=plans.trial_key(
+                task_digest=task.digest,
+                images=images.images,
+                agent=agent,
+                model=None,
+                harbor_version=self._deployment.harbor_version,
+                sizing=sizing,
+                # What narrows the task's own policy, which its digest covers.
+                network={"hosts": list(profile.hosts), "install_hosts": list(profile.install_hosts)} if profile else {},
+                multipliers={},
+                reward_key=reward_key,
+                sandbox=sandbox,
+            ),
+        )
+
+
+def _ceiling_problems(tasks: Sequence[Task], sizing: Sizing, profile: SandboxProfile) -> Iterator[Problem]:
+    """What a request and its tasks ask for above the profile's ceilings, worded as the guide to runs words it."""
+    sizes = sizing.model_dump(exclude_none=True)
+    for size, why in flag_problems(sizes, profile):
+        yield Problem(f"execution.sandbox.{size}", why)
+    for task in tasks:
+        for why in task_problems(task.spec.config, sizes, profile):
+            yield Problem(f"tasks without images: {task.name}", why)
+
+
+def agent_problems(name: str) -> list[Problem]:
+    """Why a run cannot use that agent; empty if it can. Also asked before a suite is published for the run."""
+    if name in plans.NON_CALLING_AGENTS:
+        return []
+    if name in plans.HARBOR_AGENTS:
+        return [
+            Problem(
+                f"agent '{name}'",
+                "calls a model, and this version has no way yet to name the model and pass its key; "
+                f"agents that work today: {', '.join(plans.NON_CALLING_AGENTS)}",
+            )
+        ]
+    hint = nearest(name, (*plans.NON_CALLING_AGENTS, *plans.HARBOR_AGENTS))
+    works = f"agents that work today: {', '.join(plans.NON_CALLING_AGENTS)}"
+    return [
+        Problem(
+            f"agent '{name}'",
+            f"is no built-in Harbor agent; {f'did you mean {", ".join(hint)}?' if hint else works}",
+        )
+    ]
