@@ -27,7 +27,7 @@ from harbor_assets.domain.summary import summarise
 from harbor_assets.engine.bundle_rows import BundleRows
 from harbor_assets.engine.evidence import OUTPUT_TEXT_MAX, evidence_of, final_message
 from harbor_assets.engine.ports import BundleTables
-from harbor_assets.engine.report import Report, distribution, report_row
+from harbor_assets.engine.report import Report, distribution, report_row, task_rows
 
 EVIDENCE_ROOT = "evidence/harbor"
 _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)  # the format's own test of a name
@@ -103,6 +103,7 @@ class BundleContent:
             summary=self.outcomes,
             bars=distribution(self.rows),
             rows=_Again(lambda: (report_row(row, self.evidence.get(row.trial_id, ())) for row in self.rows)),
+            tasks=_Again(lambda: task_rows(self.rows)),
         )
 
     def _trial(self, row: TrialOutcome) -> Trial:

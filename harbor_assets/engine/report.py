@@ -4,14 +4,17 @@ Texts stay as they came from tasks and agents; whoever renders a report escapes 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import RunPhase
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.policies import OutcomeSummary
+from harbor_assets.domain.statistics import PASS, mean
 
 BINS = 10  # of the unit interval, where rewards are meant to lie
 SIDE_REWARDS_MAX = 12  # of one trial on the page; the bundle has all of them
@@ -52,6 +55,7 @@ class ReportRow:
     """One planned trial. `reward` is None unless it was scored; `side_rewards` are the first of the other names the
     verifier gave, by name. Seconds."""
 
+    trial_id: str
     index: int
     task: str
     native_task_id: str
@@ -68,8 +72,30 @@ class ReportRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One trial of a task, as its mark beside the others."""
+
+    k: int
+    trial_id: str
+    outcome: Outcome
+    reward: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """All trials of one task, by k. `mean` is over the scored ones, None without any; `passes`: rewards of 1 or more."""
+
+    task: str
+    native_task_id: str
+    attempts: tuple[Attempt, ...]
+    scored: int
+    passes: int
+    mean: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Everything a report shows. `rows` may be read more than once. `finished_at` is when the run ended."""
+    """Everything a report shows. `rows` and `tasks` may be read more than once. `finished_at` is when the run ended."""
 
     plan: RunPlan
     phase: RunPhase
@@ -78,6 +104,7 @@ class Report:
     summary: OutcomeSummary
     bars: Sequence[Bar]
     rows: Iterable[ReportRow]
+    tasks: Iterable[TaskRow]
 
     @property
     def duration_sec(self) -> float | None:
@@ -95,6 +122,7 @@ def duration(row: TrialOutcome) -> float | None:
 def report_row(row: TrialOutcome, files: Iterable[tuple[str, int]]) -> ReportRow:
     """The report's row of a trial. `files`: what its folder holds, as (path relative to the folder, bytes)."""
     return ReportRow(
+        trial_id=row.trial_id,
         index=row.index,
         task=row.task,
         native_task_id=row.native_task_id,
@@ -109,6 +137,21 @@ def report_row(row: TrialOutcome, files: Iterable[tuple[str, int]]) -> ReportRow
         tries=len(row.tries),
         links=tuple(_links(row, {path for path, size in files if size})),
     )
+
+
+def task_rows(rows: Iterable[TrialOutcome]) -> Iterator[TaskRow]:
+    """One row per task, for outcome rows sorted by (index, k)."""
+    for _, group in groupby(rows, key=attrgetter("index")):
+        trials = list(group)
+        rewards = [row.reward for row in trials if row.reward is not None]
+        yield TaskRow(
+            task=trials[0].task,
+            native_task_id=trials[0].native_task_id,
+            attempts=tuple(Attempt(row.k, row.trial_id, row.outcome, row.reward) for row in trials),
+            scored=len(rewards),
+            passes=sum(reward >= PASS for reward in rewards),
+            mean=mean(rewards),
+        )
 
 
 def _links(row: TrialOutcome, present: set[str]) -> Iterable[Link]:

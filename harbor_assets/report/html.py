@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PIECE_CHARACTERS = 64 * 1024  # what is written at once
 MESSAGE_LINE = 140  # characters of a message that stand in the table; the rest unfolds
+ROWS_SHOWN = 500  # of a table at once, where scripts run: a browser takes seconds to lay out ten thousand
+MARKER = 'document.documentElement.className = "js"'  # before the first row is laid out
 K_SHOWN = (1, 2, 3, 4, 5, 8, 10, 16, 25, 50, 100, 250, 500, 1000)  # of pass@k, where a run has that many trials
 _PARTS = (
     bundle.SUMMARY,
@@ -54,9 +56,9 @@ class HtmlReport:
 
     def render(self, report: Report) -> Iterator[bytes]:
         """The page in pieces; rows are read as they are drawn."""
-        script, style = _asset("report.js"), _asset("report.css")
+        script, style = _asset("report.js").replace("ROWS_SHOWN", str(ROWS_SHOWN)), _asset("report.css")
         policy = (
-            f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+            f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(MARKER)}' '{_digest(script)}'; "
             "base-uri 'none'; form-action 'none'"
         )
         shown = _template().generate(
@@ -69,6 +71,8 @@ class HtmlReport:
             words=OUTCOME_WORDS,
             parts=_PARTS,
             policy=policy,
+            marker=MARKER,
+            rows_shown=ROWS_SHOWN,
             script=script,
             style=style,
         )
@@ -146,6 +150,11 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
+def short(value: float) -> str:
+    """A score in as little room as it takes: at most three places."""
+    return f"{value:.3g}"
+
+
 def seconds(value: float | None) -> str:
     """A duration for people: `1.5 s`, `2 min 05 s`, `3 h 04 min`."""
     if value is None:
@@ -210,6 +219,7 @@ def _template() -> "Template":
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "number": number,
+        "short": short,
         "seconds": seconds,
         "instant": instant,
         "href": href,

@@ -14,7 +14,7 @@ from harbor_assets.domain.outcomes import Outcome, Reason, Try
 from harbor_assets.domain.phases import RunPhase
 from harbor_assets.domain.plans import SandboxChoice, SkippedTask
 from harbor_assets.engine.merge import BundleContent
-from harbor_assets.engine.report import Report, distribution, report_row
+from harbor_assets.engine.report import Report, distribution, report_row, task_rows
 from harbor_assets.report import HtmlReport
 from harbor_assets.report.html import href, seconds
 from tests.fakes.accounts import START, make_bundle, make_plan, make_row
@@ -61,7 +61,7 @@ def draw(content: BundleContent | Report) -> str:
 
 
 def rows_of(html: str) -> list[str]:
-    return re.findall(r'<tr class="\w+" data-outcome.*?</tr>', html, flags=re.DOTALL)
+    return re.findall(r'<tr class="\w+" id=.*?</tr>', html, flags=re.DOTALL)
 
 
 @pytest.fixture
@@ -110,6 +110,22 @@ def test_every_trial_has_its_row_and_its_evidence(html: str):
     assert len(rows_of(html)) == 4
 
 
+def test_the_attempts_of_a_task_stand_together_and_lead_to_their_trials(html: str):
+    section = html[html.index('<section id="tasks"') : html.index('<section id="trials"')]
+    alpha, beta = re.findall(r"<tr data-passes.*?</tr>", section, flags=re.DOTALL)
+    assert 'data-mean="0.5"' in alpha
+    assert "1 of 2" in alpha
+    assert "infrastructure failed" in beta
+    ids = {attrs["id"] for attrs in Page(html).all("tr") if attrs.get("id")}
+    assert {f"#{trial}" for trial in ids} == {attrs["href"] for attrs in Page(section).all("a")}
+    assert len(ids) == 4
+
+
+def test_a_run_with_one_attempt_a_task_has_no_section_of_attempts():
+    plan = make_plan(["alpha"])
+    assert '<section id="tasks"' not in draw(make_bundle(plan, [make_row(plan, 0)]))
+
+
 def test_the_page_needs_nothing_from_outside(html: str):
     page = Page(html)
     assert page.open == []
@@ -126,19 +142,19 @@ def test_the_page_needs_nothing_from_outside(html: str):
     assert not re.search(r"url\((?!#)", html)
 
 
-def test_the_policy_allows_the_two_texts_it_carries_and_nothing_else(html: str):
+def test_the_policy_allows_the_texts_it_carries_and_nothing_else(html: str):
     (policy,) = (a["content"] for a in Page(html).all("meta") if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert policy.startswith("default-src 'none'; ")
     for tag in ("script", "style"):
-        (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, flags=re.DOTALL)
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{tag}-src 'sha256-{digest}'" in policy
+        texts = re.findall(f"<{tag}>(.*?)</{tag}>", html, flags=re.DOTALL)
+        digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+        assert f"{tag}-src {' '.join(f"'sha256-{digest}'" for digest in digests)}" in policy
     assert "unsafe" not in policy
 
 
 def hostile_report(text: str, path: str) -> Report:
-    plan = make_plan(["alpha"], skipped=(SkippedTask(name=text, file=text, reason=text),))
+    plan = make_plan(["alpha"], n_attempts=2, skipped=(SkippedTask(name=text, file=text, reason=text),))
     task = plan.tasks[0].model_copy(update={"name": text, "native_task_id": text + "x"})
     plan = plan.model_copy(
         update={
@@ -151,7 +167,8 @@ def hostile_report(text: str, path: str) -> Report:
         }
     )
     row = make_row(plan, 0, 1, Reason.REWARD_NOT_A_NUMBER, message=text, flags=(text,), evidence=path)
-    summary = make_bundle(make_plan(["a"]), [make_row(make_plan(["a"]), 0)]).outcomes
+    twice = make_plan(["a"], n_attempts=2)
+    summary = make_bundle(twice, [make_row(twice, 0, 1), make_row(twice, 0, 2)]).outcomes
     drawn = report_row(row, [("trial.log", 1), ("steps/x:y/verifier/reward.txt", 1)])
     return Report(
         plan=plan,
@@ -161,13 +178,14 @@ def hostile_report(text: str, path: str) -> Report:
         summary=summary,
         bars=distribution([row]),
         rows=[drawn],
+        tasks=list(task_rows([row])),
     )
 
 
 def test_nothing_of_a_stranger_becomes_part_of_the_page():
     html = draw(hostile_report(HOSTILE, "evidence/javascript:alert(1)//\u202ex/\"onclick='y"))
     page = Page(html)
-    assert sum(1 for tag, _ in page.elements if tag == "script") == 1
+    assert sum(1 for tag, _ in page.elements if tag == "script") == 2
     assert not any(tag == "img" for tag, _ in page.elements)
     assert all(not name.startswith("on") for _, attrs in page.elements for name in attrs)
     assert "\u202e" not in html
@@ -282,7 +300,7 @@ def test_a_large_report_comes_in_pieces_and_reads_its_rows_as_it_goes():
 
     report = Report(
         plan=plan, phase=RunPhase.COMPLETED, started_at=None, finished_at=None,
-        summary=make_bundle(plan, [row]).outcomes, bars=[], rows=rows(),
+        summary=make_bundle(plan, [row]).outcomes, bars=[], rows=rows(), tasks=(),
     )  # fmt: skip
     pieces = HtmlReport().render(report)
     next(pieces)
