@@ -83,7 +83,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """All trials of one task, by k. `mean` is over the scored ones, None without any; `passes`: rewards of 1 or more."""
+    """The trials of a task, by k. `mean` is over the scored ones, None without any; `passes`: rewards of 1 or more."""
 
     task: str
     native_task_id: str
