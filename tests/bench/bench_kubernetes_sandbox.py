@@ -24,6 +24,7 @@ from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfi
 from harbor.models.trial.paths import TrialPaths
 from harbor.trial.trial import Trial
 
+from harbor_assets.sandboxes.kubernetes.clients import Clients
 from harbor_assets.sandboxes.kubernetes.environment import KubernetesEnvironment
 from harbor_assets.sandboxes.kubernetes.kube import Kube, from_kubeconfig
 from harbor_assets.sandboxes.kubernetes.network import policies
@@ -123,15 +124,13 @@ async def measure(image: str, rounds: int, root: Path) -> None:
             line("  -> proven, folders made, ready", [facts["start_seconds"] for facts, _ in boxes])
             line("proof that a fresh pod has no network", [facts["proof_milliseconds"] / 1000 for facts, _ in boxes])
             line("exec of `true`", [took for _, each in boxes for took in each])
-            from harbor_assets.sandboxes.kubernetes.environment import _Clients
-
-            shared = await _Clients.take()
+            shared = await Clients.take()
             for name, toml in (("without switches", ""), ("public, agent no-network, then public", SWITCHES)):
                 source = task(root / name.replace(" ", "-"), toml)
                 done = [await trial(source, root / "out", how, shared) for _ in range(rounds)]
                 line(f"a trial, {name}", [seconds for seconds, _ in done])
                 print(f"{'  requests to the apiserver':<44} {statistics.median(count for _, count in done):.0f}")
-            await _Clients.give_back(shared)
+            await Clients.give_back(shared)
         finally:
             await kube.call("DELETE", f"/api/v1/namespaces/{namespace}")
 

@@ -85,6 +85,13 @@ def reach(policy: NetworkPolicy, profile: SandboxProfile, phase: Phase) -> Reach
     return Reach("install" if phase == "install" else "proxy", narrowed.hosts)
 
 
+def wider(new: Reach, old: Reach) -> bool:
+    """Whether everything the old reach allows the new one allows too."""
+    if old == NOTHING or new.label == "public":
+        return True
+    return new.label == old.label and set(old.hosts) <= set(new.hosts)
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """What to look at: an address that must answer ("-": none), addresses that must not, and which processes end.

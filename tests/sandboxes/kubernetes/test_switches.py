@@ -46,7 +46,7 @@ async def count(box: Any, pattern: str) -> int:
 
 def inside(box: Any) -> tuple[str, ...]:
     status = box._pod.state["status"]
-    return (box._api, f"{status['hostIP']}:10250", "169.254.169.254:80", f"{status['hostIP']}:22")
+    return (box._network._addresses["api"], f"{status['hostIP']}:10250", "169.254.169.254:80", f"{status['hostIP']}:22")
 
 
 def test_no_network_is_none_from_the_first_command(sandbox: Make) -> None:
@@ -57,9 +57,9 @@ def test_no_network_is_none_from_the_first_command(sandbox: Make) -> None:
             )
             neighbour = f"{other._pod.state['status']['podIP']}:8000"
             assert await reaches(other, neighbour) == [True]
-            assert not any(await reaches(box, *inside(box), box._dns, neighbour))
+            assert not any(await reaches(box, *inside(box), box._network._addresses["dns"], neighbour))
             assert not any(await reaches(other, *inside(other)))
-            assert await reaches(other, other._dns) == [True]
+            assert await reaches(other, other._network._addresses["dns"]) == [True]
 
     run(work())
 
@@ -73,17 +73,17 @@ def test_a_switch_is_in_force_and_ends_what_is_open(sandbox: Make) -> None:
                 assert await count(box, "[s]leep 111") == 2
             await box.set_network_policy(NONE)
             assert await count(box, "[s]leep 111") == 0
-            assert not any(await reaches(box, *inside(box), box._dns))
+            assert not any(await reaches(box, *inside(box), box._network._addresses["dns"]))
             await box.exec("nohup sleep 2222 >/dev/null 2>&1 &")  # a server the agent leaves for the tests
             await box.set_network_policy(PUBLIC)
-            assert await reaches(box, box._dns) == [True]
-            host, _, port = box._dns.rpartition(":")
+            assert await reaches(box, box._network._addresses["dns"]) == [True]
+            host, _, port = box._network._addresses["dns"].rpartition(":")
             holds = f"nohup bash -c 'exec 3<>/dev/tcp/{host}/{port}; echo $$ > /tmp/held.$(id -u); sleep 3333' >/dev/null 2>&1 & sleep 0.5"
             await box.exec(holds)
             await box.exec(holds, user="nobody")
             assert (await box.exec("cat /tmp/held.* | wc -l")).stdout == "2\n"
             await box.set_network_policy(NONE)
-            assert not any(await reaches(box, *inside(box), box._dns))
+            assert not any(await reaches(box, *inside(box), box._network._addresses["dns"]))
             assert (await box.exec("for p in $(cat /tmp/held.*); do [ -e /proc/$p ] && echo $p; done")).stdout == ""
             assert await count(box, "[s]leep 2222") == 1
 
@@ -100,7 +100,7 @@ def test_going_back_to_a_wider_policy_costs_nothing_until_it_is_used(sandbox: Ma
             await box.set_network_policy(PUBLIC)
             await box.set_network_policy(NONE)
             assert box._kube.requests == before
-            assert not any(await reaches(box, box._dns))
+            assert not any(await reaches(box, box._network._addresses["dns"]))
 
     run(work())
 
@@ -182,14 +182,14 @@ def test_named_hosts_through_the_proxy(
                     stolen = (await box.exec("echo $http_proxy")).stdout.strip()
                 assert (await box.exec(FETCH % allowed)).stdout == "web\n"
                 assert "403" in (await box.exec(FETCH % other)).stdout
-                assert "403" in (await box.exec(FETCH % box._api)).stdout
+                assert "403" in (await box.exec(FETCH % box._network._addresses["api"])).stdout
                 # what the installer was given is worth nothing now: its port is shut, and it is not for the other one
                 again = {"http_proxy": stolen}
                 assert "web" not in (await box.exec(FETCH % other, env=again)).stdout
                 again = {"http_proxy": stolen.replace(":3129", ":3128")}
                 assert "403" in (await box.exec(FETCH % other, env=again)).stdout
                 own = f"{address}:80"
-                assert await reaches(box, own, *inside(box), box._dns) == [False] * 6
+                assert await reaches(box, own, *inside(box), box._network._addresses["dns"]) == [False] * 6
             record = json.loads((tmp_path / "trial/sandbox.json").read_text())
             assert [n["how"] for n in record["network"]] == [f"install: {allowed}, {other}", f"proxy: {allowed}"]
             assert SECRET not in json.dumps(record)
