@@ -1,31 +1,70 @@
-"""What a client asks for when it submits a run: the request file's shape, as far as it works today.
+"""What a client asks for when it submits a run: the body of a submit, to which the request file of `--spec-file` and
+the flags of the command line come too.
 
-Unknown members are refused by name; members that do not work yet are refused by name too, by `engine/planning.py`.
+Unknown members are refused by name. Members that are understood but do not work yet are refused by name too, by
+`unsupported`: a run must never look as if it did what it did not.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
+from harbor_assets.domain import credentials
 from harbor_assets.domain.digests import digest_of
-from harbor_assets.domain.plans import SkippedTask
+from harbor_assets.domain.errors import Problem
+from harbor_assets.domain.names import nearest
+from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, SkippedTask
 from harbor_assets.domain.tasks import Body
+
+ATTEMPTS_MAX = 1000
+VALUES_UNSEEN = ("spec.target.agent_kwargs", "spec.target.env_secrets")  # may hold what should have been a secret
+
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+
+
+class ModelRef(Body):
+    """A model by the name the gateway knows it by: `workspace/name`."""
+
+    ref: str = Field(pattern=r"^[\w\-.]+(/[\w\-.]+)?$", max_length=511)
 
 
 class AgentSource(Body):
-    """A built-in Harbor agent by name."""
+    """A built-in Harbor agent by name, and the model it calls if it calls one."""
 
     name: str = Field(default="oracle", min_length=1, max_length=128)
+    model: ModelRef | None = None
 
 
 class Target(Body):
-    """Who attempts the tasks, and how often."""
+    """Who attempts the tasks, how often, and under which name its reward is read.
+
+    `env_secrets` maps a variable of the agent to the NAME of a secret. `max_retries`: how often a trial that errs is
+    tried again.
+    """
 
     kind: Literal["harbor"] = "harbor"
     source: AgentSource = AgentSource()
     agent_kwargs: dict[str, JsonValue] = {}
-    n_attempts: int = Field(default=1, ge=1, le=1000)
+    env_secrets: dict[Variable, str] = {}
+    n_attempts: int = Field(default=1, ge=1, le=ATTEMPTS_MAX)
+    max_retries: int = Field(default=0, ge=0, le=100)
     reward_key: str = Field(default="reward", min_length=1, max_length=255)
+
+    @field_validator("agent_kwargs")
+    @classmethod
+    def _no_plaintext(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for at, why in credentials.plaintext(arguments):
+            raise ValueError(f"{at} {why}")
+        return arguments
+
+    @field_validator("env_secrets")
+    @classmethod
+    def _names_only(cls, secrets: dict[str, str]) -> dict[str, str]:
+        for variable, name in secrets.items():
+            if not _is_name(name) or credentials.looks_like_key(name):
+                raise ValueError(f"{variable} must be the name of a secret (letters, digits, '-_.'), not its value")
+        return secrets
 
 
 class TaskSelection(Body):
@@ -35,8 +74,14 @@ class TaskSelection(Body):
     select: list[str] | None = None
 
 
-class Spec(Body):
+class Wanted(Body):
+    """The part of a request that does not say which tasks."""
+
     target: Target = Target()
+    publication: dict[str, JsonValue] | None = None
+
+
+class Spec(Wanted):
     tasks: TaskSelection
 
 
@@ -56,6 +101,19 @@ class Execution(Body):
     max_concurrent_task_jobs: int | None = Field(default=None, ge=1, le=1000)
 
 
+class RequestFile(Body):
+    """The request file of `--spec-file`: everything of a request but the tasks, which the command line names."""
+
+    spec: Wanted = Wanted()
+    execution: Execution
+    timeout_seconds: int | None = Field(default=None, ge=1)
+
+    def request(self, tasks: TaskSelection, skipped: list[SkippedTask]) -> "RunRequest":
+        """The request for these tasks."""
+        spec = Spec(target=self.spec.target, publication=self.spec.publication, tasks=tasks)
+        return RunRequest(spec=spec, execution=self.execution, timeout_seconds=self.timeout_seconds, skipped=skipped)
+
+
 class RunRequest(Body):
     """The body of `POST .../agent-evaluate/runs`. `skipped` records what `--skip-invalid` left out of the suite."""
 
@@ -64,6 +122,67 @@ class RunRequest(Body):
     timeout_seconds: int | None = Field(default=None, ge=1)
     skipped: list[SkippedTask] = []
 
+    def canonical(self) -> dict[str, Any]:
+        """The request without what is as it would be anyway: two that mean the same are equal, also when a later
+        version knows more fields."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
     def digest(self) -> str:
         """What an idempotency key is bound to: any change of the request changes it."""
-        return digest_of(self.model_dump(mode="json"))
+        return digest_of(self.canonical())
+
+
+def changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
+    """The paths of the values in which two canonical requests differ, sorted. What is absent has no members."""
+    old, new = ({} if value is None else value for value in (before, after))
+    if isinstance(old, dict) and isinstance(new, dict) and (old or new):
+        for key in sorted(old.keys() | new.keys()):
+            yield from changes(old.get(key), new.get(key), f"{at}.{key}" if at else key)
+    elif before != after:
+        yield at
+
+
+def unsupported(wanted: Wanted) -> list[Problem]:
+    """What of a request this version cannot do, each by name. Also asked before a suite is published for the run."""
+    target = wanted.target
+    problems = list(_agent_problems(target))
+    if target.max_retries:
+        problems.append(
+            Problem(
+                "spec.target.max_retries",
+                f"{target.max_retries}: trials are not retried in this version; write 0, or leave it out, and "
+                "submit what failed again",
+            )
+        )
+    if wanted.publication is not None:
+        problems.append(
+            Problem("spec.publication", "runs are not published to an Experiment in this version; take it out")
+        )
+    return problems
+
+
+def _agent_problems(target: Target) -> Iterator[Problem]:
+    name, model = target.source.name, target.source.model
+    works = f"agents that work today: {', '.join(NON_CALLING_AGENTS)}"
+    if name in NON_CALLING_AGENTS:
+        if model is not None:
+            yield Problem("spec.target.source.model", f"agent '{name}' calls no model; take it out")
+        if target.env_secrets:
+            yield Problem("spec.target.env_secrets", f"agent '{name}' needs no secret; take them out")
+        return
+    if name not in HARBOR_AGENTS:
+        close = nearest(name, (*NON_CALLING_AGENTS, *HARBOR_AGENTS))
+        hint = f"did you mean {', '.join(close)}?" if close else works
+        yield Problem(f"agent '{name}'", f"is no built-in Harbor agent; {hint}")
+        return
+    lacks = [
+        f"an inference gateway that serves the model {model.ref}"
+        if model
+        else "a model (spec.target.source.model.ref of a request file) and an inference gateway that serves it",
+        *(f"a store that holds the secret {secret} for {at}" for at, secret in target.env_secrets.items()),
+    ]
+    yield Problem(f"agent '{name}'", f"calls a model; missing in this version: {'; '.join(lacks)}. {works}")
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= 255 and all(c.isascii() and (c.isalnum() or c in "-_.") for c in text)

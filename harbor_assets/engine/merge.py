@@ -6,7 +6,6 @@ a reward stands as `failed`. pass@k there counts such a trial as not passed, as 
 Files come as iterators of bytes: with ten thousand trials no file is ever held whole.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from harbor_assets.domain import bundle
+from harbor_assets.domain import bundle, credentials
 from harbor_assets.domain.bundle import AgentOutput, Manifest, RunMetadata, RunnerInfo, Summary, Trial
 from harbor_assets.domain.errors import Broken
 from harbor_assets.domain.outcomes import TrialOutcome
@@ -30,7 +29,6 @@ from harbor_assets.engine.ports import BundleTables
 from harbor_assets.engine.report import Report, distribution, report_row, task_rows
 
 EVIDENCE_ROOT = "evidence/harbor"
-_SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)  # the format's own test of a name
 
 Files = Sequence[tuple[str, int]]
 
@@ -215,5 +213,5 @@ def _checked(plan: RunPlan, outcomes: Sequence[TrialOutcome]) -> list[TrialOutco
 def _redacted(value: Any) -> Any:
     """Agent arguments without the values whose names sound like credentials."""
     if isinstance(value, dict):
-        return {k: "[redacted]" if _SECRET.search(k) else _redacted(v) for k, v in value.items()}
+        return {k: "[redacted]" if credentials.NAME.search(k) else _redacted(v) for k, v in value.items()}
     return [_redacted(item) for item in value] if isinstance(value, list) else value

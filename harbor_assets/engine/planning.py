@@ -8,10 +8,10 @@ from datetime import datetime
 from harbor_assets.domain import plans
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.images import TaskImages
-from harbor_assets.domain.names import Ref, nearest
+from harbor_assets.domain.names import Ref
 from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, Sizing
 from harbor_assets.domain.profiles import SandboxProfile, flag_problems, task_problems
-from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.requests import RunRequest, unsupported
 from harbor_assets.domain.selection import select_members
 from harbor_assets.domain.tasks import Task
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
@@ -54,7 +54,7 @@ class RunPlanner:
         """
         target, execution = request.spec.target, request.execution
         problems = [
-            *agent_problems(target.source.name),
+            *unsupported(request.spec),
             *(
                 [Problem("timeout_seconds", f"{request.timeout_seconds} s is above {plans.RUN_TIMEOUT_MAX_SECONDS} s")]
                 if (request.timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS
@@ -178,25 +178,3 @@ def _ceiling_problems(tasks: Sequence[Task], sizing: Sizing, profile: SandboxPro
     for task in tasks:
         for why in task_problems(task.spec.config, sizes, profile):
             yield Problem(f"tasks without images: {task.name}", why)
-
-
-def agent_problems(name: str) -> list[Problem]:
-    """Why a run cannot use that agent; empty if it can. Also asked before a suite is published for the run."""
-    if name in plans.NON_CALLING_AGENTS:
-        return []
-    if name in plans.HARBOR_AGENTS:
-        return [
-            Problem(
-                f"agent '{name}'",
-                "calls a model, and this version has no way yet to name the model and pass its key; "
-                f"agents that work today: {', '.join(plans.NON_CALLING_AGENTS)}",
-            )
-        ]
-    hint = nearest(name, (*plans.NON_CALLING_AGENTS, *plans.HARBOR_AGENTS))
-    works = f"agents that work today: {', '.join(plans.NON_CALLING_AGENTS)}"
-    return [
-        Problem(
-            f"agent '{name}'",
-            f"is no built-in Harbor agent; {f'did you mean {", ".join(hint)}?' if hint else works}",
-        )
-    ]

@@ -38,7 +38,7 @@ class LocalSandboxes:
                 "sandbox 'process'", f"{found.reason or 'cannot work here'} {found.next_step or ''}".strip()
             )
             raise Refused("No sandbox can be used on this machine:", [problem])
-        why = "you asked for it" if requested == "process" else "auto: it needs no container engine and no image"
+        why = "named in the request" if requested == "process" else "auto: it needs no container engine and no image"
         return SandboxChoice(
             kind="process",
             why=why,
@@ -55,7 +55,7 @@ class ClusterSandboxes:
         """See `engine.ports.SandboxChooser`."""
         if requested not in ("auto", "kubernetes"):
             raise _unfit(requested, "cannot be had on a deployment; take kubernetes, or leave the choice to auto")
-        why = "you asked for it" if requested == "kubernetes" else "auto: this deployment runs tasks as pods"
+        why = "named in the request" if requested == "kubernetes" else "auto: this deployment runs tasks as pods"
         return SandboxChoice(kind="kubernetes", why=why)
 
 

@@ -4,14 +4,16 @@ A file is one profile (a mapping with `name`), or `profiles:` with a list of the
 request without a name gets, in any one of the files. A single profile needs no `default`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harbor_assets.documents import read_yaml
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.profiles import SandboxProfile
+from harbor_assets.domain.validation import problems_of
 
 MAX_BYTES = 1 << 20  # a ConfigMap's own limit
 
@@ -118,48 +120,21 @@ def _profile(where: str, entry: Any, problems: list[Problem]) -> SandboxProfile 
     try:
         return SandboxProfile.model_validate(entry)
     except ValidationError as error:
-        problems.extend(Problem(where, text) for text in _sentences(error.errors(include_url=False)))
+        problems.extend(Problem(where, str(problem)) for problem in problems_of(error, SandboxProfile))
         return None
 
 
-def _sentences(errors: list[Any]) -> Iterator[str]:
-    for error in errors:
-        field = ".".join(map(str, error["loc"]))
-        if error["type"] == "extra_forbidden":
-            close = nearest(field, SandboxProfile.model_fields, 1)
-            yield f"unknown field '{field}'" + (f"; did you mean {close[0]}?" if close else "")
-        elif error["type"] == "missing":
-            yield f"'{field}' is missing"
-        else:
-            yield f"{field} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
-
-
 def _read(path: Path, problems: list[Problem]) -> dict[str, Any] | None:
-    import yaml
-
-    class Strict(yaml.SafeLoader):
-        """Refuses a key that stands twice: the last would win without a word."""
-
-    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            name = loader.construct_object(key)
-            if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} stands twice", key.start_mark)
-            seen.add(name)
-        return loader.construct_mapping(node, deep=True)
-
-    Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     try:
         if path.stat().st_size > MAX_BYTES:
             problems.append(Problem(path.name, f"has more than {MAX_BYTES} bytes"))
             return None
-        document = yaml.load(path.read_text(encoding="utf-8"), Strict)  # noqa: S506 a subclass of SafeLoader
+        document = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         problems.append(Problem(path.name, f"cannot be read: {error}"))
         return None
-    except (yaml.YAMLError, TypeError) as error:  # TypeError: a key that is a list
-        problems.append(Problem(path.name, f"is not YAML: {' '.join(str(error).split())}"))
+    except ValueError as error:
+        problems.append(Problem(path.name, f"is not YAML: {error}"))
         return None
     if not isinstance(document, dict):
         problems.append(Problem(path.name, "must hold `default` and `profiles`, or one profile"))

@@ -200,8 +200,8 @@ def test_submit_as_json_is_one_document(cli: Cli, suite: Path):
     [
         (("--agent", "claude-code"), "calls a model"),
         (("--agent", "orcale"), "did you mean oracle"),
-        (("--sandbox", "vm"), "--sandbox: 'vm': Input should be 'auto', 'process' or 'kubernetes'"),
-        (("--memory-mb", "0", "--cpus", "-1"), "--cpus: -1.0"),
+        (("--sandbox", "vm"), "--sandbox: must be 'auto', 'process' or 'kubernetes'; it is 'vm'"),
+        (("--memory-mb", "0", "--cpus", "-1"), "--cpus: must be above 0; it is -1.0"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is_stored(

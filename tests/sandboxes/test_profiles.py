@@ -75,10 +75,10 @@ profiles:
     assert len(said) == 9
     for text in (
         "a.yaml: unknown field 'profil'; a file has `default` and `profiles`",
-        "a.yaml, two: unknown field 'max_cpu'; did you mean max_cpus?",
-        "a.yaml, two: max_memory_mb = 'lots'",
-        "a.yaml, two: hosts = ['https://site.test']",
-        "a.yaml, One: name = 'One'",
+        "a.yaml, two: max_cpu: is no field; did you mean max_cpus?",
+        "a.yaml, two: max_memory_mb: must be a whole number; it is 'lots'",
+        "a.yaml, two: hosts: ",
+        "a.yaml, One: name: must match",
         "a.yaml, three: the name 'three' is taken by another profile",
         "a.yaml, profile 5: must be a mapping",
         "b.yaml: is not YAML",
@@ -94,7 +94,7 @@ profiles:
         ("name: a\nmax_cpus: 1\nmax_cpus: 2", "the key 'max_cpus' stands twice"),
         ("profiles: {a: {}}", "`profiles` must be a list"),
         ("- a", "must hold `default` and `profiles`, or one profile"),
-        ("profiles:\n- description: x", "'name' is missing"),
+        ("profiles:\n- description: x", "name: is missing"),
         ("? [a]\n: 1", "is not YAML"),
     ],
 )

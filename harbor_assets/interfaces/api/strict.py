@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
+from harbor_assets.domain.validation import sentence
 from harbor_assets.interfaces.problems import UNPROCESSABLE
 
 
@@ -44,7 +45,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 async def validation_answer(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's own shape without the values that were sent: one of them may be a secret, or not be JSON."""
+    """FastAPI's own shape in our words, without the values that were sent: one may be a secret, or not be JSON."""
     assert isinstance(error, RequestValidationError)
-    detail = [{"type": at["type"], "loc": at["loc"], "msg": at["msg"]} for at in error.errors()]
+    detail = [{"type": at["type"], "loc": at["loc"], "msg": sentence(at, shown=False)} for at in error.errors()]
     return JSONResponse({"detail": detail}, UNPROCESSABLE)

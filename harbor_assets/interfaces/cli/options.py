@@ -57,6 +57,73 @@ Strict = Annotated[bool, typer.Option("--strict", help="Refuse a suite with warn
 Rehash = Annotated[
     bool, typer.Option("--rehash", help="Read every file again instead of trusting sizes and times of last time.")
 ]
+SpecFile = Annotated[
+    str | None,
+    typer.Option(
+        "--spec-file",
+        metavar="FILE",
+        help="Request file (JSON, or YAML by its name) in place of the flags for agent, attempts and sandbox.",
+        show_default=False,
+    ),
+]
+Agent = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="A built-in Harbor agent: oracle or nop so far. [default: oracle]",
+        show_default=False,
+    ),
+]
+NAttempts = Annotated[
+    int | None,
+    typer.Option(
+        "-k", "--n-attempts", metavar="K", min=1, max=1000, help="Trials of each task. [default: 1]", show_default=False
+    ),
+]
+Sandbox = Annotated[
+    str | None,
+    typer.Option(
+        "--sandbox",
+        metavar="KIND",
+        help="Where trials run: auto, process or kubernetes. [default: auto]",
+        show_default=False,
+    ),
+]
+SandboxProfile = Annotated[
+    str | None,
+    typer.Option(
+        "--sandbox-profile",
+        metavar="NAME",
+        help="What the deployment's admin allows sandboxes. [default: the deployment's]",
+        show_default=False,
+    ),
+]
+NConcurrent = Annotated[
+    int | None,
+    typer.Option(
+        "-n",
+        "--n-concurrent",
+        metavar="N",
+        min=1,
+        max=1000,
+        help="Trials at the same time. Default: HARBOR_ASSETS_N_CONCURRENT, else 4.",
+    ),
+]
+Cpus = Annotated[
+    float | None, typer.Option("--cpus", metavar="CORES", help="Cores of the agent's sandbox, not the task's.")
+]
+MemoryMb = Annotated[int | None, typer.Option("--memory-mb", metavar="MB", help="Memory of the agent's sandbox.")]
+StorageMb = Annotated[int | None, typer.Option("--storage-mb", metavar="MB", help="Disk of the agent's sandbox.")]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key",
+        metavar="KEY",
+        help="The same key and request twice is one run; another request with it is refused.",
+        show_default=False,
+    ),
+]
 
 
 def examples(*lines: str) -> str:

@@ -16,9 +16,10 @@ def quickstart(workspace: Workspace = None, json: Json = False) -> None:
     Needs no container engine, no network and no account. The same path as `runs submit --wait`.
     """
     from harbor_assets.examples import hello_world
+    from harbor_assets.interfaces.cli.asked import Asked
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.source import Choice
     from harbor_assets.interfaces.cli.submit import Submission
 
-    submission = Submission(choice=Choice(harbor_dir=str(hello_world())), sandbox="process", wait=True)
+    submission = Submission(choice=Choice(harbor_dir=str(hello_world())), asked=Asked(sandbox="process"), wait=True)
     raise typer.Exit(submission.run(workspace, out=Output(json=json), local=True))

@@ -6,15 +6,25 @@ from typing import Annotated, Literal
 import typer
 
 from harbor_assets.interfaces.cli.options import (
+    Agent,
     BaseUrl,
+    Cpus,
     Exclude,
     HarborDir,
+    IdempotencyKey,
     Include,
     Json,
     Limit,
+    MemoryMb,
+    NAttempts,
+    NConcurrent,
     Rehash,
     RunId,
+    Sandbox,
+    SandboxProfile,
     SkipInvalid,
+    SpecFile,
+    StorageMb,
     Strict,
     Tasks,
     Workspace,
@@ -40,7 +50,8 @@ def add_to(parent: typer.Typer) -> None:
     epilog=examples(
         "runs submit --harbor-dir ./my-suite --list-tasks",
         "runs submit --harbor-dir ./my-suite --tasks 0,2 --agent oracle --wait",
-        "runs submit --taskset 'default/my-suite-1a2b3c4d#latest' --agent nop",
+        "runs submit --taskset 'default/my-suite-1a2b3c4d#latest' --agent nop --n-attempts 3",
+        "runs submit --harbor-dir ./my-suite --spec-file request.json --idempotency-key nightly-7",
     )
 )
 def submit(
@@ -56,50 +67,16 @@ def submit(
     include: Include = None,
     exclude: Exclude = None,
     limit: Limit = None,
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="NAME", help="A built-in Harbor agent: oracle or nop so far.")
-    ] = "oracle",
-    sandbox: Annotated[
-        str, typer.Option("--sandbox", metavar="KIND", help="Where trials run: auto, process or kubernetes.")
-    ] = "auto",
-    sandbox_profile: Annotated[
-        str | None,
-        typer.Option(
-            "--sandbox-profile",
-            metavar="NAME",
-            help="What the deployment's admin allows sandboxes. [default: the deployment's]",
-            show_default=False,
-        ),
-    ] = None,
-    n_concurrent: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--n-concurrent",
-            metavar="N",
-            min=1,
-            max=1000,
-            help="Trials at the same time. Default: HARBOR_ASSETS_N_CONCURRENT, else 4.",
-        ),
-    ] = None,
-    cpus: Annotated[
-        float | None, typer.Option("--cpus", metavar="CORES", help="Cores of the agent's sandbox, not the task's.")
-    ] = None,
-    memory_mb: Annotated[
-        int | None, typer.Option("--memory-mb", metavar="MB", help="Memory of the agent's sandbox.")
-    ] = None,
-    storage_mb: Annotated[
-        int | None, typer.Option("--storage-mb", metavar="MB", help="Disk of the agent's sandbox.")
-    ] = None,
-    idempotency_key: Annotated[
-        str | None,
-        typer.Option(
-            "--idempotency-key",
-            metavar="KEY",
-            help="The same key and request twice is one run; another request with it is refused.",
-            show_default=False,
-        ),
-    ] = None,
+    spec_file: SpecFile = None,
+    agent: Agent = None,
+    n_attempts: NAttempts = None,
+    sandbox: Sandbox = None,
+    sandbox_profile: SandboxProfile = None,
+    n_concurrent: NConcurrent = None,
+    cpus: Cpus = None,
+    memory_mb: MemoryMb = None,
+    storage_mb: StorageMb = None,
+    idempotency_key: IdempotencyKey = None,
     skip_invalid: SkipInvalid = False,
     strict: Strict = False,
     rehash: Rehash = False,
@@ -111,8 +88,10 @@ def submit(
     """Publish a suite's tasks, or take a stored taskset, and start a run on them.
 
     Returns at once with the run's id; the run goes on when the terminal closes. With --wait the exit code is 0 if every
-    trial was scored, 3 if some, 4 if none, 5 cancelled, 6 expired, 130 interrupted (the run goes on).
+    trial was scored, 3 if some, 4 if none, 5 cancelled, 6 expired, 130 interrupted (the run goes on). 9: the
+    idempotency key was used before with another request.
     """
+    from harbor_assets.interfaces.cli.asked import Asked
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.source import Choice
     from harbor_assets.interfaces.cli.submit import Submission
@@ -129,13 +108,17 @@ def submit(
             strict=strict,
             rehash=rehash,
         ),
-        agent=agent,
-        sandbox=sandbox,
-        profile=sandbox_profile,
-        n_concurrent=n_concurrent,
-        cpus=cpus,
-        memory_mb=memory_mb,
-        storage_mb=storage_mb,
+        asked=Asked(
+            spec_file=spec_file,
+            agent=agent,
+            n_attempts=n_attempts,
+            sandbox=sandbox,
+            profile=sandbox_profile,
+            n_concurrent=n_concurrent,
+            cpus=cpus,
+            memory_mb=memory_mb,
+            storage_mb=storage_mb,
+        ),
         wait=wait,
         idempotency_key=idempotency_key,
     )

@@ -2,21 +2,13 @@
 
 import secrets
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from harbor_assets.domain.errors import Problem, Refused, ServiceUnavailable
-from harbor_assets.domain.requests import (
-    AgentSource,
-    Execution,
-    RunRequest,
-    SandboxRequest,
-    Spec,
-    Target,
-    TaskSelection,
-)
+from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, unsupported
 from harbor_assets.domain.views import Submitted
-from harbor_assets.engine.planning import agent_problems
 from harbor_assets.interfaces.cli import report, source
+from harbor_assets.interfaces.cli.asked import Asked
 from harbor_assets.interfaces.cli.building import see_to_images
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, note
@@ -27,28 +19,13 @@ from harbor_assets.interfaces.cli.source import Choice, Chosen
 
 INDEXES_SHOWN = 10  # pairs on one line; `runs tasks` prints all
 
-_FLAGS = {
-    "kind": "--sandbox",
-    "profile": "--sandbox-profile",
-    "cpus": "--cpus",
-    "memory_mb": "--memory-mb",
-    "storage_mb": "--storage-mb",
-    "max_concurrent_task_jobs": "--n-concurrent",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """What `runs submit` was told."""
 
     choice: Choice
-    agent: str = "oracle"
-    sandbox: str = "auto"
-    profile: str | None = None
-    n_concurrent: int | None = None
-    cpus: float | None = None
-    memory_mb: int | None = None
-    storage_mb: int | None = None
+    asked: Asked = field(default_factory=Asked)
     wait: bool = False
     idempotency_key: str | None = None
 
@@ -63,15 +40,15 @@ class Submission:
 
         Raises `Refused` and its like before anything was started.
         """
-        execution = self._execution()
+        wanted = self.asked.read()
         source.check_flags(self.choice)
-        if problems := agent_problems(self.agent):
+        if problems := unsupported(wanted.spec):
             raise Refused("The run was not submitted:", problems)
         submitted = None
         try:
             with open_session(workspace, base_url, local=local) as session:
                 chosen = source.choose(session, self.choice)
-                request = self._request(session, chosen, execution, out)
+                request = self._request(session, chosen, wanted, out)
                 with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
                     submitted = self._send(session, request)
                     self._tell(session, chosen, submitted, out)
@@ -108,28 +85,7 @@ class Submission:
             out.document({**submitted.model_dump(mode="json"), "run": run.model_dump(mode="json")})
         return code
 
-    def _execution(self) -> Execution:
-        from pydantic import ValidationError
-
-        try:
-            sandbox = SandboxRequest.model_validate(
-                {
-                    "kind": self.sandbox,
-                    "profile": self.profile,
-                    "cpus": self.cpus,
-                    "memory_mb": self.memory_mb,
-                    "storage_mb": self.storage_mb,
-                }
-            )
-            return Execution(sandbox=sandbox, max_concurrent_task_jobs=self.n_concurrent)
-        except ValidationError as error:
-            problems = [
-                Problem(_FLAGS.get(str(at["loc"][0]), str(at["loc"][0])), f"{at['input']!r}: {at['msg']}")
-                for at in error.errors()
-            ]
-            raise Refused("The run was not submitted:", problems) from None
-
-    def _request(self, session: Session, chosen: Chosen, execution: Execution, out: Output) -> RunRequest:
+    def _request(self, session: Session, chosen: Chosen, wanted: RequestFile, out: Output) -> RunRequest:
         """The request; publishes what is not stored yet."""
         if chosen.taskset is None:
             selection = TaskSelection(taskset=publish(session, chosen, out, rehash=self.choice.rehash).taskset.ref)
@@ -137,8 +93,7 @@ class Submission:
         else:
             names = None if chosen.all_taken else [task.stored_name for task in chosen.tasks]
             selection = TaskSelection(taskset=chosen.taskset.ref, select=names)
-        target = Target(source=AgentSource(name=self.agent))
-        return RunRequest(spec=Spec(target=target, tasks=selection), execution=execution, skipped=list(chosen.skipped))
+        return wanted.request(selection, list(chosen.skipped))
 
     def _tell(self, session: Session, chosen: Chosen, submitted: Submitted, out: Output) -> None:
         run = submitted.run
@@ -157,15 +112,7 @@ class Submission:
         out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *words)}")
 
     def _again(self, chosen: Chosen, ref: str, words: list[str]) -> str:
-        settings = {
-            "--sandbox": None if self.sandbox == "auto" else self.sandbox,
-            "--sandbox-profile": self.profile,
-            "--n-concurrent": self.n_concurrent,
-            "--cpus": self.cpus,
-            "--memory-mb": self.memory_mb,
-            "--storage-mb": self.storage_mb,
-        }
-        given = [word for flag, value in settings.items() if value is not None for word in (flag, str(value))]
+        given = self.asked.words()
         if chosen.taskset is not None and not chosen.all_taken:
             given += ["--tasks", ",".join(str(task.index) for task in chosen.tasks)]
-        return command("runs", "submit", "--taskset", ref, "--agent", self.agent, *given, *words)
+        return command("runs", "submit", "--taskset", ref, *given, *words)

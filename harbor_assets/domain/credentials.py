@@ -1,0 +1,37 @@
+"""What looks like a credential: where only the name of a secret may stand, its value is refused and never repeated."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)  # the bundle format's own test of a name
+
+# How the keys of well-known services begin, so that one under a harmless name is seen too.
+_KEY = re.compile(r"(sk|pk|rk)-|nvapi-|gh[pousr]_|github_pat_|hf_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|eyJ[\w-]{10,}\.")
+_HARMLESS = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?|true|false|none|auto|", re.IGNORECASE)  # max_tokens: "4096"
+
+
+def looks_like_key(text: str) -> bool:
+    """True if `text` begins as the keys of well-known services do."""
+    return _KEY.match(text) is not None
+
+
+def plaintext(arguments: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
+    """(path, why) of every argument that holds what looks like a credential, at any depth; never its value."""
+    for name, value in arguments.items():
+        yield from _plaintext(str(name), value, f"{at}.{name}" if at else str(name))
+
+
+def _plaintext(name: str, value: Any, at: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        yield from plaintext(value, at)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _plaintext(name, item, f"{at}.{index}")
+    elif isinstance(value, str):
+        if "${" in value:
+            yield at, "takes no ${...}: nothing is filled in from the environment"
+        elif looks_like_key(value):
+            yield at, "looks like a key; secrets are named in spec.target.env_secrets, their values stay out"
+        elif NAME.search(name) and not _HARMLESS.fullmatch(value):
+            yield at, "is named like a credential; secrets are named in spec.target.env_secrets, their values stay out"

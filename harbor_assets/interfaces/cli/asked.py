@@ -1,0 +1,107 @@
+"""What a run is to be like, from the flags of the command line or from a request file: never from both."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harbor_assets.documents import read_json, read_yaml
+from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.requests import VALUES_UNSEEN, RequestFile
+from harbor_assets.domain.validation import problems_of
+
+FILE_MAX = 1 << 20  # bytes; a request is a page of text
+_YAML = (".yaml", ".yml")
+_REFUSED = "The run was not submitted:"
+# field of Asked -> the flag, and the place of its value in a request
+_FLAGS = {
+    "agent": ("--agent", "spec.target.source.name"),
+    "n_attempts": ("--n-attempts", "spec.target.n_attempts"),
+    "sandbox": ("--sandbox", "execution.sandbox.kind"),
+    "profile": ("--sandbox-profile", "execution.sandbox.profile"),
+    "n_concurrent": ("--n-concurrent", "execution.max_concurrent_task_jobs"),
+    "cpus": ("--cpus", "execution.sandbox.cpus"),
+    "memory_mb": ("--memory-mb", "execution.sandbox.memory_mb"),
+    "storage_mb": ("--storage-mb", "execution.sandbox.storage_mb"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The flags that say what a run is to be like; None where they were not given."""
+
+    spec_file: str | None = None
+    agent: str | None = None
+    n_attempts: int | None = None
+    sandbox: str | None = None
+    profile: str | None = None
+    n_concurrent: int | None = None
+    cpus: float | None = None
+    memory_mb: int | None = None
+    storage_mb: int | None = None
+
+    def read(self) -> RequestFile:
+        """The request but for its tasks. Raises `Refused` with every problem at once."""
+        given = self._given()
+        if self.spec_file is not None:
+            if given:
+                hint = "not beside --spec-file; write it in the file, as"
+                raise Refused(_REFUSED, [Problem(flag, f"{hint} {path}") for flag, path, _ in given])
+            return read_request_file(Path(self.spec_file))
+        document: dict[str, Any] = {"execution": {}}
+        for _, path, value in given:
+            *parents, last = path.split(".")
+            at = document
+            for parent in parents:
+                at = at.setdefault(parent, {})
+            at[last] = value
+        try:
+            return RequestFile.model_validate(document)
+        except ValidationError as error:
+            flags = {path: flag for flag, path in _FLAGS.values()}
+            problems = [Problem(flags.get(p.subject, p.subject), p.message) for p in problems_of(error, RequestFile)]
+            raise Refused(_REFUSED, problems) from None
+
+    def words(self) -> list[str]:
+        """What a printed command must say to ask for the same."""
+        given = [word for flag, _, value in self._given() if flag != "--agent" for word in (flag, str(value))]
+        if self.spec_file is not None:
+            return ["--spec-file", self.spec_file]
+        return ["--agent", self.agent or "oracle", *given]
+
+    def _given(self) -> list[tuple[str, str, Any]]:
+        return [
+            (flag, path, value) for name, (flag, path) in _FLAGS.items() if (value := getattr(self, name)) is not None
+        ]
+
+
+def read_request_file(path: Path) -> RequestFile:
+    """A request file, JSON or YAML by its name. Raises `Refused` with every problem and its path in the document."""
+    where = f"The request file {path} cannot be used:"
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_MAX + 1)
+    except OSError as error:
+        raise Refused(f"The request file {path} cannot be read: {error.strerror}") from None
+    if len(data) > FILE_MAX:
+        raise Refused(f"The request file {path} has more than {FILE_MAX} bytes; is it the right file?")
+    is_yaml = path.suffix.lower() in _YAML
+    try:
+        text = data.decode("utf-8-sig")
+        document = read_yaml(text) if is_yaml else read_json(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused(where, [Problem("", f"it is not {'YAML' if is_yaml else 'JSON'}: {error}")]) from None
+    if isinstance(document, dict) and isinstance(spec := document.get("spec"), dict) and "tasks" in spec:
+        how = "take it out; the tasks are named on the command line, by --harbor-dir or --taskset, and --tasks"
+        raise Refused(where, [Problem("spec.tasks", how)])
+    try:
+        return RequestFile.model_validate(document)
+    except ValidationError as error:
+        raise Refused(where, [_told(p) for p in problems_of(error, RequestFile, quiet=VALUES_UNSEEN)]) from None
+
+
+def _told(problem: Problem) -> Problem:
+    if (problem.subject, problem.message) == ("execution", "is missing"):
+        return Problem("execution", "is missing; {} takes the deployment's defaults")
+    return problem if problem.subject else Problem("the document", problem.message)

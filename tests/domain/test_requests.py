@@ -1,0 +1,138 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from harbor_assets.domain.credentials import plaintext
+from harbor_assets.domain.plans import HARBOR_AGENTS
+from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, changes, unsupported
+from harbor_assets.domain.validation import problems_of
+
+
+def file(**spec: Any) -> dict[str, Any]:
+    return {"spec": spec, "execution": {}}
+
+
+def target(**members: Any) -> dict[str, Any]:
+    return file(target=members)
+
+
+def problems(document: Any) -> list[str]:
+    try:
+        RequestFile.model_validate(document)
+    except ValidationError as error:
+        return [str(problem) for problem in problems_of(error, RequestFile, quiet=("spec.target.agent_kwargs",))]
+    return []
+
+
+def refused(document: Any) -> list[str]:
+    return [str(problem) for problem in unsupported(RequestFile.model_validate(document).spec)]
+
+
+def test_the_guide_s_own_request_file_is_understood_to_the_last_field():
+    document = {
+        "spec": {
+            "target": {
+                "kind": "harbor",
+                "source": {"name": "openhands", "model": {"ref": "default/nemotron-super-closed-book"}},
+                "agent_kwargs": {"version": "1.6.0", "temperature": "1", "top_p": "0.95", "disable_vision": True},
+                "env_secrets": {"LLM_API_KEY": "evals-inference-key"},
+                "n_attempts": 1,
+                "max_retries": 1,
+            }
+        },
+        "execution": {
+            "sandbox": {"profile": "harbor-standard", "cpus": 2, "memory_mb": 4096, "storage_mb": 10240},
+            "max_concurrent_task_jobs": 5,
+        },
+        "timeout_seconds": 7200,
+    }
+    assert problems(document) == []
+    agent, retries = refused(document)
+    assert "default/nemotron-super-closed-book" in agent
+    assert "the secret evals-inference-key for LLM_API_KEY" in agent
+    assert retries.startswith("spec.target.max_retries: 1: trials are not retried")
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (target(n_attempt=2), "spec.target.n_attempt: is no field; did you mean n_attempts?"),
+        ({"execution": {"sandbox": {"cpu": 1}}}, "execution.sandbox.cpu: is no field; did you mean cpus?"),
+        ({"execution": {}, "zzz": 1}, "zzz: is no field; known here: spec, execution, timeout_seconds"),
+        ({"spec": {}}, "execution: is missing"),
+        (target(n_attempts=0), "spec.target.n_attempts: must be at least 1; it is 0"),
+        (target(n_attempts="two"), "spec.target.n_attempts: must be a whole number; it is 'two'"),
+        ({"execution": {"sandbox": {"kind": "vm"}}}, "execution.sandbox.kind: must be 'auto'"),
+        ({"execution": []}, "execution: must be an object with members; it is []"),
+        ([], "must be an object with members; it is []"),
+        (target(source={"name": ""}), "spec.target.source.name: must not be empty"),
+        (target(agent_kwargs={"api_key": "abc"}), "spec.target.agent_kwargs: api_key is named like a credential"),
+        (target(agent_kwargs={"x": ["sk-abc"]}), "spec.target.agent_kwargs: x.0 looks like a key"),
+        (target(agent_kwargs={"x": "${HOME}"}), "spec.target.agent_kwargs: x takes no ${...}"),
+        (target(env_secrets={"KEY": "sk-abc"}), "KEY must be the name of a secret"),
+        (target(env_secrets={"KEY": "a b"}), "KEY must be the name of a secret"),
+    ],
+)
+def test_each_problem_has_its_path_and_the_rule_in_our_words(document: Any, says: str):
+    (said,) = problems(document)
+    assert says in said
+    assert "Input should" not in said
+    assert "sk-abc" not in said
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (target(max_retries=2), "spec.target.max_retries: 2"),
+        (file(publication={}), "spec.publication"),
+        (target(source={"name": "oracle", "model": {"ref": "ws/m"}}), "agent 'oracle' calls no model"),
+        (target(env_secrets={"A": "b"}), "spec.target.env_secrets: agent 'oracle' needs no secret"),
+        (target(source={"name": "openhand"}), "did you mean openhands"),
+        (target(source={"name": "codex"}), "a model (spec.target.source.model.ref of a request file)"),
+    ],
+)
+def test_what_does_not_work_yet_is_refused_by_name(document: Any, says: str):
+    assert any(says in said for said in refused(document))
+
+
+def test_every_agent_of_harbor_that_calls_a_model_is_told_what_is_missing():
+    for name in HARBOR_AGENTS:
+        (said,) = refused(target(source={"name": name, "model": {"ref": "ws/m"}}))
+        assert "calls a model" in said
+
+
+def test_numbers_are_no_credentials():
+    assert list(plaintext({"max_tokens": "4096", "tokens": 5, "keys": ["a"], "n": {"auth": "none"}})) == [
+        ("keys.0", "is named like a credential; secrets are named in spec.target.env_secrets, their values stay out")
+    ]
+
+
+def request(**members: Any) -> RunRequest:
+    return RequestFile.model_validate({"execution": {}, **members}).request(TaskSelection(taskset="ws/a#1"), [])
+
+
+def test_a_default_that_is_written_out_changes_no_digest_and_every_change_has_its_path():
+    plain = request()
+    assert request(spec={"target": {"n_attempts": 1, "max_retries": 0}}, execution={"sandbox": {}}).digest() == (
+        plain.digest()
+    )
+    other = request(spec={"target": {"source": {"name": "nop"}}}, execution={"sandbox": {"cpus": 2}})
+    assert other.digest() != plain.digest()
+    assert list(changes(plain.canonical(), other.canonical())) == ["execution.sandbox.cpus", "spec.target.source.name"]
+    again = request(spec={"target": {"source": {"name": "oracle"}}}, execution={"sandbox": {"cpus": 3}})
+    assert list(changes(other.canonical(), again.canonical())) == ["execution.sandbox.cpus", "spec.target.source.name"]
+
+
+leaves = st.booleans() | st.integers(1) | st.text(min_size=1, max_size=3)
+documents = st.recursive(
+    leaves, lambda inner: st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=3), max_leaves=6
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), documents), st.dictionaries(st.sampled_from("abc"), documents))
+def test_documents_differ_where_and_only_where_a_path_is_named(a: Any, b: Any):
+    assert (list(changes(a, b)) == []) == (a == b)
+    assert list(changes(a, b)) == list(changes(b, a))
