@@ -108,6 +108,7 @@ def _lines(entry: "dg.EventLogEntry") -> Iterator[str]:
         return
     when = datetime.fromtimestamp(entry.timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     said = (event.message if event else entry.user_message) or ""
+    kind = kind.replace("PIPELINE_", "RUN_")  # as Dagster's pages call it
     yield f"{when} {kind} {entry.step_key or 'run'}: {_cut(said)}"
     failure = event.event_specific_data if event else None
     error = getattr(failure, "error", None)

@@ -23,6 +23,7 @@ def test_a_runs_log_is_what_dagster_recorded_and_only_grows(place: Place, logs: 
     before = logs.read(place.run, None, 0)
     assert before.text.startswith("==> execution 1: Dagster run ")
     assert not before.done
+    assert " RUN_ENQUEUED run: " in before.text
     place.fail_run(t1="Job x failed: pod Evicted: no memory left")
     added = logs.read(place.run, None, before.next_offset)
     assert "STEP_FAILURE trial_results.trial[t00001]" in added.text
