@@ -175,6 +175,8 @@ class Services:
                 timeout_seconds=self.settings.run_timeout_seconds,
                 harbor_version=version("harbor"),
                 version=version("harbor-assets"),
+                # A worker on this machine inherits the environment; a Job has its own, and nothing of a task's in it.
+                variables=frozenset() if self._on_cluster else os.environ.keys(),
             ),
             profiles=self.profiles,
             images=self.images,

@@ -60,12 +60,14 @@ class ImageRecord(Frozen):
 
 
 class TaskImages(NamedTuple):
-    """What a plan takes over for a task. `missing`: roles that were never built, or are being built."""
+    """What a plan takes over for a task. `missing`: roles that were never built, or are being built; `impossible`: why
+    the task as it is can have no image, ever."""
 
     images: dict[str, str]
     config: dict[str, ImageConfig]
     problem: ImageProblem | None
     missing: tuple[Role, ...]
+    impossible: str | None = None
 
 
 class ImageView(Frozen):

@@ -12,7 +12,8 @@ from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.domain.tasks import Hex64
 
 # Harbor's own list of agents without a model connection is longer: the others call models through their own accounts.
-NON_CALLING_AGENTS = ("oracle", "nop")
+ORACLE = "oracle"  # applies a task's own solution
+NON_CALLING_AGENTS = (ORACLE, "nop")
 # Harbor 0.26's built-in names that call a model; a test keeps the two lists equal to Harbor's.
 HARBOR_AGENTS = tuple(
     """acp claude-code cline-cli cortex-code terminus terminus-1 terminus-2 aider codex cursor-cli gemini-cli

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.run_views import run_summary, task_views
 from harbor_assets.domain.runs import Run
@@ -77,6 +78,10 @@ class Evaluations:
             created=created,
             already_running=tuple(same[:ALREADY_RUNNING_MAX]),
         )
+
+    def check(self, asked: RunCheck) -> RunChecked:
+        """Whether a suite could run as asked, before it is published for that. Raises `Refused` with every problem."""
+        return self._planner.check(asked)
 
     # --- look -----------------------------------------------------------------------------------------------------
 

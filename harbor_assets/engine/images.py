@@ -298,7 +298,8 @@ def _resolved(needs: Sequence[TaskImage], records: Mapping[str, ImageRecord]) ->
         missing.append("agent")
     if problem:
         images, config = {}, {}
-    return TaskImages(images, config, problem, tuple(missing))
+    impossible = next((need.problem for need in needs if need.problem is not None), None)
+    return TaskImages(images, config, problem, tuple(missing), impossible)
 
 
 def _views(

@@ -1,17 +1,20 @@
 """From a request to a frozen plan: everything is validated here, before a run is accepted."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from harbor_assets.domain import plans
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.images import TaskImages
 from harbor_assets.domain.names import Ref
+from harbor_assets.domain.obstacles import image_obstacle, lacks_solution, obstacles
 from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, Sizing
+from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.profiles import SandboxProfile, flag_problems, task_problems
-from harbor_assets.domain.requests import RunRequest, unsupported
+from harbor_assets.domain.requests import Execution, RunRequest, Wanted, unsupported
 from harbor_assets.domain.selection import select_members
 from harbor_assets.domain.tasks import Task
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
@@ -19,13 +22,17 @@ from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCat
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What this installation decides for every run: defaults, ceilings and versions."""
+    """What this installation decides for every run: defaults, ceilings and versions.
+
+    `variables` are the names that a `${NAME}` in a task.toml may use: those of the environment trials run in.
+    """
 
     owner: str
     n_concurrent: int
     timeout_seconds: int
     harbor_version: str
     version: str
+    variables: Container[str] = frozenset()
 
 
 class RunPlanner:
@@ -53,14 +60,7 @@ class RunPlanner:
         Raises `Refused` with every problem at once, `NotFound` for an unknown taskset.
         """
         target, execution = request.spec.target, request.execution
-        problems = [
-            *unsupported(request.spec),
-            *(
-                [Problem("timeout_seconds", f"{request.timeout_seconds} s is above {plans.RUN_TIMEOUT_MAX_SECONDS} s")]
-                if (request.timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS
-                else []
-            ),
-        ]
+        problems = _request_problems(request.spec, request.timeout_seconds)
         ref = Ref.parse(request.spec.tasks.taskset, workspace=workspace)
         taskset = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
         members = self._tasks.get_pinned_tasks(taskset.tasks)
@@ -72,18 +72,14 @@ class RunPlanner:
             chosen = []
         if not by_name:
             problems.append(Problem(str(taskset.ref), "the taskset is empty: there is nothing to run"))
-        sandbox = self._sandboxes.choose(execution.sandbox.kind)
-        sizing = Sizing(
-            cpus=execution.sandbox.cpus,
-            memory_mb=execution.sandbox.memory_mb,
-            storage_mb=execution.sandbox.storage_mb,
-        )
-        profile = self._profile(execution.sandbox.profile, problems)
-        images = self._resolve_images([by_name[i] for i in chosen], taskset.ref, problems)
-        if profile:
-            problems += _ceiling_problems([by_name[i] for i in chosen], sizing, profile)
+        tasks = [by_name[i] for i in chosen]
+        where = self._where(execution, problems)
+        images = self._resolve_images(tasks, taskset.ref, problems)
+        problems += self._task_problems([(task.name, task.spec.config) for task in tasks], target.source.name, where)
         if problems:
             raise Refused("The run was not accepted:", problems)
+        assert where.sandbox  # it is a problem if there is none
+        sandbox, sizing, profile = where.sandbox, where.sizing, where.profile
         agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs)
         concurrency = execution.max_concurrent_task_jobs or self._deployment.n_concurrent
         return RunPlan(
@@ -109,6 +105,45 @@ class RunPlanner:
             skipped=tuple(request.skipped),
         )
 
+    def check(self, asked: RunCheck) -> RunChecked:
+        """Judge a request and tasks that are not stored yet, by the rules of `plan`. Raises `Refused` as it does."""
+        problems, agent = _request_problems(asked.spec, asked.timeout_seconds), asked.spec.target.source.name
+        where = self._where(asked.execution, problems)
+        for task in asked.tasks:
+            if where.sandbox and (why := image_obstacle(task.config, _among(task.files), sandbox=where.sandbox.kind)):
+                problems.append(Problem(f"tasks without images: {task.name}", f"image_impossible: {why}"))
+        problems += self._task_problems([(task.name, task.config) for task in asked.tasks], agent, where)
+        if problems:
+            raise Refused("The run was not accepted:", problems)
+        lacking = (t.name for t in asked.tasks if lacks_solution(t.config, _among(t.files), agent=agent))
+        return RunChecked(without_solution=tuple(lacking))
+
+    def _where(self, execution: Execution, problems: list[Problem]) -> "_Where":
+        """What the tasks would run in; what is wrong with the wishes is added to `problems`."""
+        sandbox = None
+        try:
+            sandbox = self._sandboxes.choose(execution.sandbox.kind)
+        except Refused as refused:
+            problems += refused.problems or [Problem(f"sandbox '{execution.sandbox.kind}'", refused.message)]
+        sizing = Sizing(
+            cpus=execution.sandbox.cpus,
+            memory_mb=execution.sandbox.memory_mb,
+            storage_mb=execution.sandbox.storage_mb,
+        )
+        return _Where(sandbox, sizing, self._profile(execution.sandbox.profile, problems))
+
+    def _task_problems(
+        self, tasks: Sequence[tuple[str, Mapping[str, Any]]], agent: str, where: "_Where"
+    ) -> Iterator[Problem]:
+        """What keeps tasks, given as (name, task.toml), from ever running."""
+        if where.profile:
+            yield from _ceiling_problems(tasks, where.sizing, where.profile)
+        if where.sandbox:
+            for name, config in tasks:
+                found = obstacles(config, sandbox=where.sandbox.kind, agent=agent, variables=self._deployment.variables)
+                for rule, why in found:
+                    yield Problem(name, f"{rule}: {why}")
+
     def _profile(self, name: str | None, problems: list[Problem]) -> SandboxProfile | None:
         """The run's profile; what is wrong with the name is added to `problems`."""
         if self._profiles is None:
@@ -131,6 +166,11 @@ class RunPlanner:
         without = [task.name for task, images in pairs if images.missing and not images.problem]
         how = f"its image was never built; first run: harbor-assets tasksets build-images '{ref}' --wait"
         problems += [Problem(f"tasks without images: {name}", f"image_not_built: {how}") for name in without]
+        problems += [
+            Problem(f"tasks without images: {task.name}", f"image_impossible: {images.impossible}")
+            for task, images in zip(tasks, found, strict=True)
+            if images.impossible
+        ]
         return found
 
     def _planned(
@@ -170,11 +210,33 @@ class RunPlanner:
         )
 
 
-def _ceiling_problems(tasks: Sequence[Task], sizing: Sizing, profile: SandboxProfile) -> Iterator[Problem]:
+class _Where(NamedTuple):
+    """What the tasks of a run would run in. None: there is none, and the problem is known."""
+
+    sandbox: SandboxChoice | None
+    sizing: Sizing
+    profile: SandboxProfile | None
+
+
+def _among(files: Sequence[str]) -> Callable[[str], bool]:
+    return lambda path: path in files
+
+
+def _request_problems(wanted: Wanted, timeout_seconds: int | None) -> list[Problem]:
+    problems = unsupported(wanted)
+    if (timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS:
+        most = f"{plans.RUN_TIMEOUT_MAX_SECONDS} s ({plans.RUN_TIMEOUT_MAX_SECONDS // 3600} h)"
+        problems.append(Problem("timeout_seconds", f"{timeout_seconds} s is above {most}, the most a run may take"))
+    return problems
+
+
+def _ceiling_problems(
+    tasks: Sequence[tuple[str, Mapping[str, Any]]], sizing: Sizing, profile: SandboxProfile
+) -> Iterator[Problem]:
     """What a request and its tasks ask for above the profile's ceilings, worded as the guide to runs words it."""
     sizes = sizing.model_dump(exclude_none=True)
     for size, why in flag_problems(sizes, profile):
         yield Problem(f"execution.sandbox.{size}", why)
-    for task in tasks:
-        for why in task_problems(task.spec.config, sizes, profile):
-            yield Problem(f"tasks without images: {task.name}", why)
+    for name, config in tasks:
+        for why in task_problems(config, sizes, profile):
+            yield Problem(f"tasks without images: {name}", why)

@@ -186,3 +186,52 @@ def test_the_exit_code_tells_all_some_or_none(states: str, code: int):
     names = {"r": "ready", "f": "failed", "m": "missing"}
     views = [ImageView.model_validate({"task": "t", "state": names[state]}) for state in states]
     assert exit_code(ImageStatus(taskset_ref="x", images=tuple(views))) == code
+
+
+CHECK = f"{RUNS}:check"
+
+
+def check(api: Api, *tasks: dict[str, Any], **more: Any) -> Any:
+    return api("POST", CHECK, json={"tasks": list(tasks), **more})
+
+
+def test_everything_wrong_with_a_suite_is_told_before_it_is_published(api: Api, w: World):
+    dockerfile = {"files": ["environment/Dockerfile"]}
+    answer = check(
+        api,
+        {"name": "fine", "config": {}, "files": ["environment/Dockerfile", "solution/solve.sh"]},
+        {"name": "big", "config": {"environment": {"memory_mb": 16384}}, **dockerfile},
+        {"name": "bare", "config": {}},
+        {"name": "late", "config": {"agent": {"timeout_sec": -1}}, **dockerfile},
+        {"name": "asks", "config": {"environment": {"env": {"A": "${HOME}"}}}, **dockerfile},
+        timeout_seconds=72 * 3600 + 1,
+        execution={"sandbox": {"profile": "huge", "cpus": 2}},
+    )
+    assert answer.status_code == 422
+    lines = answer.json()["detail"].split("\n")[1:]
+    assert [line.strip().split(" is ")[0] for line in lines] == [
+        "timeout_seconds: 259201 s",
+        "sandbox profile 'huge':",
+        "tasks without images: bare: image_impossible: it has neither environment/Dockerfile nor a docker_image in "
+        "task.toml; add one",
+        "late: timeout_invalid: [agent] timeout_sec = -1: write seconds above 0",
+        "asks: variable_unset: [environment.env] A = '${HOME}': HOME",
+    ]
+    ceilings = check(api, {"name": "big", "config": {"environment": {"memory_mb": 16384}}, **dockerfile})
+    assert "tasks without images: big: resources_exceed_policy: [environment] memory_mb = 16384" in ceilings.text
+    assert not w.catalog.list_tasks("default").items
+
+
+def test_what_can_run_is_200_with_the_tasks_that_have_no_solution(api: Api):
+    answer = check(api, {"name": "a", "files": ["environment/Dockerfile"]})
+    assert (answer.status_code, answer.json()) == (200, {"without_solution": ["a"]})
+
+
+def test_a_task_that_can_have_no_image_is_refused(api: Api, w: World, images: Images):
+    ref = publish(w, a={}, b={})
+    images.of["b"] = TaskImages({}, {}, None, (), "it has neither a Dockerfile nor a docker_image")
+    answer = submit(api, ref)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].split("\n")[1:] == [
+        "  tasks without images: b: image_impossible: it has neither a Dockerfile nor a docker_image"
+    ]

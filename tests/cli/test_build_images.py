@@ -35,8 +35,8 @@ def builder(w: World, tmp_path: Path) -> Builder:
         builder=made,
         prefix=PREFIX,
     )
-    w.evaluations._images = w.images
-    w.evaluations._sandboxes = Pods()
+    w.evaluations._planner._images = w.images
+    w.evaluations._planner._sandboxes = Pods()
     return made
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -313,3 +314,32 @@ def test_ctrl_c_while_waiting_leaves_the_run_alone(cli: Cli, w: World, monkeypat
     assert f"{run_id} goes on. Follow it again with: harbor-assets runs status {run_id} --watch" in said.err
     assert said.json["run"]["phase"] == "accepted"
     assert w.catalog.get_run(run_id).cancel_requested_at is None
+
+
+# --- refused before anything is published -------------------------------------------------------------------------
+
+
+def test_tasks_that_can_never_run_are_named_all_at_once_and_nothing_is_published(cli: Cli, w: World, suite: Path):
+    for number, text in ((0, "[environment]\ngpus = 1\n"), (2, "[agent]\ntimeout_sec = -5\n")):
+        toml = suite / f"task-00{number}" / "task.toml"
+        kept = [block for block in toml.read_text().split("\n\n") if not block.startswith(text.split("\n")[0])]
+        toml.write_text("\n\n".join([*kept, text]))
+    said = cli("runs", "submit", "--harbor-dir", suite)
+    assert said.code == 2
+    assert [line.strip() for line in said.err.splitlines()[1:]] == [
+        "geo-task-000: gpus_unavailable: [environment] gpus = 1: the sandbox 'process' has none; run it on a "
+        "deployment",
+        "geo-task-002: timeout_invalid: [agent] timeout_sec = -5: write seconds above 0",
+    ]
+    assert "Published" not in said.out
+    assert not w.catalog.list_tasks("default").items
+    assert cli("runs", "submit", "--harbor-dir", suite, "--tasks", "1").code == 0
+
+
+def test_the_oracle_is_warned_of_tasks_without_a_solution(cli: Cli, suite: Path):
+    shutil.rmtree(suite / "task-001" / "solution", ignore_errors=True)
+    said = cli("runs", "submit", "--harbor-dir", suite)
+    assert said.code == 0
+    assert "geo-task-001" in said.err
+    assert "no solution/solve.sh" in said.err
+    assert "solution" not in cli("runs", "submit", "--harbor-dir", suite, "--agent", "nop").err

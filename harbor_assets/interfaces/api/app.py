@@ -11,7 +11,7 @@ from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.api.routes.files import files_router
 from harbor_assets.interfaces.api.routes.images import images_router
 from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
-from harbor_assets.interfaces.api.routes.runs import runs_router
+from harbor_assets.interfaces.api.routes.runs import check_router, runs_router
 from harbor_assets.interfaces.api.strict import validation_answer
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.problems import to_answer
@@ -40,6 +40,7 @@ def create_app(backend: Backend) -> FastAPI:
         tasks_router(backend.tasks),
         tasksets_router(backend.tasks),
         images_router(backend.images, backend.tasks),
+        check_router(backend.evaluations),
         runs_router(backend.evaluations),
     ):
         workspaces.include_router(router)

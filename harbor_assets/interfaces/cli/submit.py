@@ -12,6 +12,7 @@ from harbor_assets.interfaces.cli.asked import Asked
 from harbor_assets.interfaces.cli.building import see_to_images
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, note
+from harbor_assets.interfaces.cli.preflight import check_run
 from harbor_assets.interfaces.cli.publishing import publish
 from harbor_assets.interfaces.cli.session import Session, open_session
 from harbor_assets.interfaces.cli.signals import remembered
@@ -88,6 +89,7 @@ class Submission:
     def _request(self, session: Session, chosen: Chosen, wanted: RequestFile, out: Output) -> RunRequest:
         """The request; publishes what is not stored yet."""
         if chosen.taskset is None:
+            check_run(session, chosen.tasks, wanted)
             selection = TaskSelection(taskset=publish(session, chosen, out, rehash=self.choice.rehash).taskset.ref)
             see_to_images(session, selection.taskset, None, out)
         else:

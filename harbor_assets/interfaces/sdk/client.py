@@ -20,6 +20,7 @@ from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import job_name
 from harbor_assets.domain.policies import OutcomeSummary, account
+from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.runs import bundle_key
 from harbor_assets.domain.tasks import Annotation, Task, TaskInput, Taskset, TasksetInput, taskset_digest
@@ -81,6 +82,10 @@ class Client:
         """Submit a run. Raises `Refused` with every problem, `NotFound`, `IdempotencyConflict`."""
         headers = {IDEMPOTENCY_KEY: idempotency_key} if idempotency_key else {}
         return self._send("POST", self._runs(), request, Submitted, headers=headers)
+
+    def check(self, asked: RunCheck) -> RunChecked:
+        """Ask whether tasks could run as asked, before publishing them. Raises `Refused` with every problem."""
+        return self._send("POST", f"{self._base(self.workspace)}/agent-evaluate/runs:check", asked, RunChecked)
 
     def get_run(self, run_id: str) -> RunSummary:
         """The run alone. Raises `NotFound` with the nearest ids."""

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
@@ -24,6 +25,18 @@ KEY_MAX: Final = 255
 _OWN_TYPES = {".json": "application/json", ".jsonl": "application/x-ndjson", ".html": "text/html; charset=utf-8"}
 
 Index = Annotated[int, PathParameter(ge=0, le=2**31 - 1)]
+
+
+def check_router(evaluations: Evaluations) -> APIRouter:
+    """`/agent-evaluate/runs:check`."""
+    router = APIRouter(prefix="/agent-evaluate", tags=["runs"], route_class=StrictRoute)
+
+    @router.post("/runs:check", response_model=RunChecked)
+    def check(workspace: Name, body: RunCheck) -> Response:
+        """Whether tasks that are not stored yet could run as asked: 200, or 422 with every problem. Stores nothing."""
+        return model(evaluations.check(body))
+
+    return router
 
 
 def runs_router(evaluations: Evaluations) -> APIRouter:
