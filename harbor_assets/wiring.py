@@ -104,6 +104,7 @@ class Services:
         from harbor_assets.local.executions import LocalExecutions
 
         return LocalExecutions(
+            home=self.settings.home,
             locks_folder=self.settings.locks,
             logs_folder=self.settings.logs,
             environment={**os.environ, **self.settings.as_environ()},

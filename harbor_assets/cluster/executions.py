@@ -89,6 +89,14 @@ class ClusterExecutions:
         """True while a Dagster run of the run is unfinished, its worker at work or about to be resumed."""
         return bool(self.unfinished(run_id))
 
+    def blocked(self) -> str | None:
+        """See `engine.ports.Executions`: what keeps a pod from starting is told of the pod."""
+        return None
+
+    def last_words(self, run_id: str) -> str | None:
+        """See `engine.ports.Executions`: run monitoring keeps the account of a deployment's workers."""
+        return None
+
     def clean(self) -> Sequence[str]:
         """Remove what ended runs left in the cluster."""
         return [f"{run_id}: {removed}" for run_id, removed in reap(self._client, self._ended).items()]

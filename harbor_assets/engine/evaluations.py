@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from harbor_assets.domain.errors import StorageFull
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
@@ -23,6 +24,7 @@ from harbor_assets.engine.ports import (
     SandboxChooser,
     TaskCatalog,
 )
+from harbor_assets.engine.recovery import Recovered, Recovery
 from harbor_assets.engine.results import Results, check_index, find_run
 
 ALREADY_RUNNING_MAX = 20  # a note, not a list: more would bury the lines that matter
@@ -58,6 +60,7 @@ class Evaluations:
         self.results = Results(tasks=tasks, runs=runs, artifacts=artifacts)
         self._runs, self._executions, self._logs = runs, executions, logs
         self._deployment, self._clock = deployment, clock
+        self._recovery = Recovery(runs, executions)
 
     # --- accept ---------------------------------------------------------------------------------------------------
 
@@ -65,9 +68,11 @@ class Evaluations:
         """Validate everything, freeze the plan, store it, start the run.
 
         Raises `Refused` with every problem at once, `NotFound` for an unknown taskset, `IdempotencyConflict` for a key
-        used with another request.
+        used with another request, `StorageFull` where a worker could write nothing.
         """
         plan = self._planner.plan(workspace, request)
+        if blocked := self._executions.blocked():
+            raise StorageFull(blocked)
         active = self._runs.list_runs(workspace, active=True, owner=plan.owner, page_size=1000).items
         run, created = self._runs.add_run(plan, request_digest=request.digest(), idempotency_key=idempotency_key)
         if created:
@@ -148,15 +153,9 @@ class Evaluations:
             self._executions.start(run_id)
         return run
 
-    def recover(self) -> list[str]:
-        """Let every run go on that is not terminal and has lost its worker; remove what dead workers left.
-
-        Returns the ids of the runs taken up again. Safe to call at any time, by several commands at once.
-        """
-        active = self._runs.list_runs(active=True, page_size=1000).items
-        lost = [run.id for run in active if not self._executions.alive(run.id)]
-        self._executions.clean()
-        return [run_id for run_id in lost if self._executions.start(run_id)]
+    def recover(self) -> Recovered:
+        """Let every run go on that is not terminal and has lost its worker; see `Recovery`."""
+        return self._recovery.recover()
 
     # --- views ----------------------------------------------------------------------------------------------------
 

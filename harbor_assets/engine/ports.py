@@ -198,6 +198,14 @@ class Executions(Protocol):
         """True while a worker holds the run."""
         ...
 
+    def blocked(self) -> str | None:
+        """Why no worker can do anything now (no space left where it writes), and what to do; None if one can."""
+        ...
+
+    def last_words(self, run_id: str) -> str | None:
+        """How the run's last worker ended, as far as anybody knows: its exit code or signal, the end of its log."""
+        ...
+
     def clean(self) -> Sequence[str]:
         """Remove what dead workers left (processes, mounts, interfaces, folders). Returns what was removed."""
         ...

@@ -182,10 +182,9 @@ def _processes(count: int) -> str:
 
 
 def _size(details: Mapping[str, Any]) -> str:
-    for record in details.values():
-        asked = record.get("limits", {}).get("asked", {}) if isinstance(record, dict) else {}
-        if record.get("oom_kills") and asked.get("memory_mb"):
-            return f" of {asked['memory_mb']} MB"
+    for record in (role for role in details.values() if isinstance(role, dict) and role.get("oom_kills")):
+        if size := record.get("limits", {}).get("asked", {}).get("memory_mb"):
+            return f" of {size} MB"
     return ""
 
 

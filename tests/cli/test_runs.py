@@ -279,7 +279,7 @@ def test_watching_takes_up_a_run_whose_worker_dies(cli: Cli, w: World):
     w.executions.on_start = lambda lost: w.end(lost, 1.0)
     said = cli("runs", "status", run_id, "--watch")
     assert said.code == 0
-    assert f"{run_id} had lost its worker; it goes on" in said.err
+    assert f"{run_id} had lost its worker (killed by SIGKILL); it goes on" in said.err
     assert "scored 1 of 1 trials" in said.out
 
 
@@ -334,6 +334,30 @@ def test_a_recovery_that_fails_does_not_fail_the_command(cli: Cli, w: World, mon
     said = cli("runs", "list")
     assert said.code == 0
     assert "could not be taken up: no space left" in said.err
+
+
+def test_a_run_that_goes_on_says_how_it_lost_its_worker(cli: Cli, w: World):
+    run_id = submit(w, "a")
+    w.executions.dead.add(run_id)
+    said = cli("runs", "list")
+    assert f"{run_id} had lost its worker (killed by SIGKILL); it goes on" in said.err
+    assert f"Its log: harbor-assets runs logs {run_id}" in said.err
+
+
+def test_a_followed_run_that_cannot_go_on_ends_the_command(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("harbor_assets.interfaces.cli.progress.RECOVER_SECONDS", 0.0)
+    run_id = submit(w, "a")
+    w.executions.dead.add(run_id)
+    w.executions.full = "No space left below /home/me: 0.0 MB are free, a run needs 4. Free some, then repeat."
+    said = cli("runs", "status", run_id, "--watch")
+    assert said.code == 1
+    assert "No space left below /home/me" in said.err
+    assert f"harbor-assets runs status {run_id} --watch" in said.err
+    listed = cli("runs", "list")
+    assert listed.code == 0
+    assert f"{run_id} has lost its worker and cannot go on: No space left" in listed.err
+    assert cli("runs", "submit", "--taskset", w.publish("b")).code == 1  # before anything is stored
+    assert len(cli("runs", "list", "--json").json["data"]) == 1
 
 
 @pytest.mark.parametrize(("debug", "shown"), [("", False), ("1", True)])

@@ -27,6 +27,7 @@ class Executions:
     def __init__(self) -> None:
         self.started: list[str] = []
         self.dead: set[str] = set()
+        self.full: str | None = None  # why no worker could write anything
         self.on_start: Callable[[str], None] = lambda run_id: None
 
     def start(self, run_id: str) -> bool:
@@ -37,6 +38,12 @@ class Executions:
 
     def alive(self, run_id: str) -> bool:
         return run_id not in self.dead
+
+    def blocked(self) -> str | None:
+        return self.full
+
+    def last_words(self, run_id: str) -> str | None:
+        return "killed by SIGKILL"
 
     def clean(self) -> Sequence[str]:
         return ()

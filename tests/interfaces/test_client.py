@@ -10,6 +10,7 @@ from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.tasks import TasksetInput
+from harbor_assets.engine.recovery import Recovered, TakenUp
 from harbor_assets.interfaces.sdk import client as client_module
 from harbor_assets.interfaces.sdk.client import Client
 from tests.interfaces.backends import World, task_input
@@ -282,6 +283,6 @@ def test_an_answer_that_is_not_read_to_its_end_closes_its_file(
 
 def test_recover_takes_up_what_lost_its_worker(w: World, client: Client):
     run_id = client.submit(ask(w.publish("a"))).run.id
-    assert client.recover() == []
+    assert client.recover() == Recovered()
     w.executions.dead.add(run_id)
-    assert client.recover() == [run_id]
+    assert client.recover() == Recovered(taken_up=(TakenUp(run_id, "killed by SIGKILL"),))

@@ -15,6 +15,7 @@ from harbor_assets.domain.errors import IdempotencyConflict, NotFound, NotReady,
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.runs import bundle_key
 from harbor_assets.engine.account import evidence_path
+from harbor_assets.engine.recovery import Recovered
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.sdk import http
 from harbor_assets.interfaces.sdk.client import Client
@@ -60,7 +61,7 @@ def test_a_run_is_submitted_followed_and_fetched_over_the_network(w: World, clie
     assert client.results(run.id).account.policies.scored_only.mean == 0.5
     assert (client.download(run.id, tmp_path) / "report.html").read_bytes() == b"<html>"
     assert client.bundle_location(run.id, "report.html").startswith(f"{client.base_url}/apis/evals/v2/")
-    assert client.recover() == []
+    assert client.recover() == Recovered()
 
 
 def test_an_archive_is_sent_once_whole_and_checked(w: World, client: Client, tmp_path: Path):

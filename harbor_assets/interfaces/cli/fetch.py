@@ -64,7 +64,7 @@ def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool,
             if idle:
                 time.sleep(session.settings.watch_poll_seconds)
             if time.monotonic() - looked >= RECOVER_SECONDS:
-                recover(session.client)
+                recover(session, run_id)
                 looked = time.monotonic()
     except KeyboardInterrupt:
         note(f"Stopped following; the run goes on: {command('runs', 'status', run_id, *session.own_words())}")

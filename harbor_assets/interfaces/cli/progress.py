@@ -40,7 +40,7 @@ def follow(session: Session, run_id: str, out: Output) -> RunStatus:
             pause = REMOTE_POLL_SECONDS if session.remote else session.settings.watch_poll_seconds
             time.sleep(max(pause, BUSY_SHARE * cost))
             if time.monotonic() - looked >= RECOVER_SECONDS:
-                recover(session.client)
+                recover(session, run_id)
                 looked = time.monotonic()
 
 

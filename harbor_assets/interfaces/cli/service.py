@@ -90,9 +90,13 @@ def _recover(evaluations: "Evaluations", stop: threading.Event) -> None:
     told = ""
     while not stop.wait(RECOVER_SECONDS):
         try:
-            for run_id in evaluations.recover():
-                log.warning("%s had lost its worker; it goes on", run_id)
-            told = ""
+            found = evaluations.recover()
+            for taken in found.taken_up:
+                log.warning("%s had lost its worker (%s); it goes on", taken.run_id, taken.why)
+            held = "; ".join(f"{held.run_id}: {held.error}" for held in found.held_up)
+            if held and held != told:
+                log.error("runs that lost their worker cannot go on: %s", held)
+            told = held
         except (HarborAssetsError, OSError) as error:
             if str(error) != told:
                 log.error("runs that lost their worker could not be taken up: %s", error)  # noqa: TRY400 said in words

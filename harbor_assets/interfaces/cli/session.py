@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harbor_assets.domain.errors import HarborAssetsError
-from harbor_assets.interfaces.cli.output import note
+from harbor_assets.domain.errors import HarborAssetsError, StorageFull
+from harbor_assets.interfaces.cli.output import command, note, one_line
 
 if TYPE_CHECKING:
     from harbor_assets.interfaces.contexts import Contexts
@@ -26,6 +26,7 @@ class Session:
     settings: "Settings"
     client: "Client"
     asked_url: str | None = None
+    _told: set[str] = field(default_factory=set)
 
     @property
     def workspace(self) -> str:
@@ -39,6 +40,12 @@ class Session:
         """What a printed command must say to mean the same service and workspace: nothing where it is the default."""
         words = [] if self.workspace == self.settings.workspace else ["--workspace", self.workspace]
         return words if self.asked_url is None else [*words, "--base-url", self.asked_url]
+
+    def tell(self, text: str) -> None:
+        """A note, once: a command that follows a run looks again each second."""
+        if text not in self._told:
+            self._told.add(text)
+            note(text)
 
     @contextmanager
     def known_files(self, *, rehash: bool) -> Iterator["StatusCache"]:
@@ -86,8 +93,9 @@ def open_session(
     settings.prepare_home()
     services = wire(settings)
     with Client(Backend.of(services), workspace=workspace or settings.workspace) as client:
-        recover(client)
-        yield Session(settings, client)
+        session = Session(settings, client)
+        recover(session)
+        yield session
 
 
 def context_url(settings: "Settings") -> str | None:
@@ -107,10 +115,23 @@ def chosen_context(settings: "Settings", contexts: "Contexts") -> tuple[str, str
     return contexts.current, "context use" if contexts.current in contexts.urls else "default"
 
 
-def recover(client: "Client") -> None:
-    """Let runs go on that lost their worker. A failure of that is told, and does not fail the command."""
+def recover(session: Session, run_id: str | None = None) -> None:
+    """Let runs go on that lost their worker. A failure of that is told once, and does not fail the command.
+
+    `run_id` is the run that the command follows: if that one cannot go on, raises why, and what to do.
+    """
     try:
-        for run_id in client.recover():
-            note(f"{run_id} had lost its worker; it goes on")
+        found = session.client.recover()
     except (HarborAssetsError, OSError) as error:
-        note(f"Runs that lost their worker could not be taken up: {error}")
+        if run_id is not None and isinstance(error, StorageFull):
+            raise  # the followed run cannot go on either
+        session.tell(f"Runs that lost their worker could not be taken up: {error}")
+        return
+    for taken in found.taken_up:
+        why = f" ({one_line(taken.why)})" if taken.why else ""
+        note(f"{taken.run_id} had lost its worker{why}; it goes on. Its log: {command('runs', 'logs', taken.run_id)}")
+    for held in found.held_up:
+        if held.run_id == run_id:
+            follow = command("runs", "status", held.run_id, "--watch")
+            raise type(held.error)(f"{held.error}\n{held.run_id} has lost its worker. Then let it go on: {follow}")
+        session.tell(f"{held.run_id} has lost its worker and cannot go on: {held.error}")

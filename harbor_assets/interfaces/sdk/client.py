@@ -26,6 +26,7 @@ from harbor_assets.domain.runs import bundle_key
 from harbor_assets.domain.tasks import Annotation, Task, TaskInput, Taskset, TasksetInput, taskset_digest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.ports import Page
+from harbor_assets.engine.recovery import Recovered
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.sdk.archives import Archives, RemoteArchives, StoredArchives
 from harbor_assets.interfaces.sdk.download import Progress, download_bundle
@@ -229,9 +230,9 @@ class Client:
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
-    def recover(self) -> list[str]:
-        """Let runs that lost their worker go on; returns their ids. A service does this by itself: none, then."""
-        return [] if self._backend is None else self._backend.evaluations.recover()
+    def recover(self) -> Recovered:
+        """Let runs that lost their worker go on, and say which could not. A service does this by itself: none, then."""
+        return Recovered() if self._backend is None else self._backend.evaluations.recover()
 
     # --- how ------------------------------------------------------------------------------------------------------
 
