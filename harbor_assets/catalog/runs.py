@@ -11,10 +11,11 @@ from sqlalchemy import Connection, Row, Select, func, insert, literal, select, u
 from harbor_assets.catalog.database import Database
 from harbor_assets.catalog.records import check_page
 from harbor_assets.catalog.schema import IDEMPOTENCY, OUTCOMES, PLANS, RUNS
-from harbor_assets.domain.errors import Broken, Conflict, IdempotencyConflict, NotFound, Refused
+from harbor_assets.domain.errors import Broken, Conflict, NotFound, Refused
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
+from harbor_assets.domain.requests import key_conflict
 from harbor_assets.domain.runs import Run, RunMarks
 from harbor_assets.engine.ports import Page
 
@@ -30,7 +31,9 @@ class SqlRuns:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add_run(self, plan: RunPlan, *, request_digest: str, idempotency_key: str | None = None) -> tuple[Run, bool]:
+    def add_run(
+        self, plan: RunPlan, *, request_digest: str, request: str | None = None, idempotency_key: str | None = None
+    ) -> tuple[Run, bool]:
         """See `RunCatalog`. Raises `Conflict` if the run id was given before: an id is never used again."""
         for what, text in (("owner", plan.owner), ("idempotency key", idempotency_key or "")):
             if len(text) > _KEY_MAX:
@@ -40,7 +43,7 @@ class SqlRuns:
         def work(connection: Connection) -> tuple[Run, bool]:
             if idempotency_key is not None:
                 before = connection.execute(
-                    select(IDEMPOTENCY.c.run_id, IDEMPOTENCY.c.request_digest).where(
+                    select(IDEMPOTENCY.c.run_id, IDEMPOTENCY.c.request_digest, IDEMPOTENCY.c.request).where(
                         IDEMPOTENCY.c.workspace == plan.workspace,
                         IDEMPOTENCY.c.owner == plan.owner,
                         IDEMPOTENCY.c.key == idempotency_key,
@@ -48,10 +51,7 @@ class SqlRuns:
                 ).first()
                 if before is not None:
                     if before.request_digest != request_digest:
-                        raise IdempotencyConflict(
-                            f"The idempotency key {idempotency_key!r} was used for run {before.run_id} with another "
-                            "request; choose another key, or repeat the same request."
-                        )
+                        raise key_conflict(idempotency_key, before.run_id, before.request, request)
                     return _load(connection, before.run_id), False
             if connection.scalar(select(RUNS.c.id).where(RUNS.c.id == plan.run_id)) is not None:
                 raise Conflict(f"The run id {plan.run_id} was given before; an id is never used again.")
@@ -75,6 +75,7 @@ class SqlRuns:
                         key=idempotency_key,
                         request_digest=request_digest,
                         run_id=plan.run_id,
+                        request=request,
                     )
                 )
             return _load(connection, plan.run_id), True

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 # Every version of the schema, oldest first: the names of the scripts in migrations/versions.
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 HEAD = REVISIONS[-1]
 
 METADATA = MetaData(
@@ -163,6 +163,7 @@ IDEMPOTENCY = Table(
     Column("key", String(255), primary_key=True),
     Column("request_digest", String(64), nullable=False),
     Column("run_id", ForeignKey("runs.id"), nullable=False),
+    Column("request", Text),  # what was asked, so that a refusal can say what changed; null before 0003
 )
 
 # One row for each image by the key of its content (or its name), whichever tasks it serves.

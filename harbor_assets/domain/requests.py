@@ -5,6 +5,7 @@ Unknown members are refused by name. Members that are understood but do not work
 `unsupported`: a run must never look as if it did what it did not.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -12,12 +13,13 @@ from pydantic import Field, JsonValue, field_validator
 
 from harbor_assets.domain import credentials
 from harbor_assets.domain.digests import digest_of
-from harbor_assets.domain.errors import Problem
+from harbor_assets.domain.errors import IdempotencyConflict, Problem
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, SkippedTask
 from harbor_assets.domain.tasks import Body
 
 ATTEMPTS_MAX = 1000
+CHANGES_SHOWN = 10  # paths in a message; more say no more than "nearly everything"
 VALUES_UNSEEN = ("spec.target.agent_kwargs", "spec.target.env_secrets")  # may hold what should have been a secret
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
@@ -140,6 +142,18 @@ def changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
             yield from changes(old.get(key), new.get(key), f"{at}.{key}" if at else key)
     elif before != after:
         yield at
+
+
+def key_conflict(key: str, run_id: str, before: str | None, after: str | None) -> IdempotencyConflict:
+    """The refusal of a key that came with another request before; `before` and `after`: both as canonical JSON."""
+    paths = list(changes(json.loads(before), json.loads(after))) if before and after else []
+    shown = ", ".join(paths[:CHANGES_SHOWN])
+    if len(paths) > CHANGES_SHOWN:
+        shown += f" and {len(paths) - CHANGES_SHOWN} more"
+    return IdempotencyConflict(
+        f"The idempotency key {key!r} was used for run {run_id} with another request"
+        f"{f'; changed: {shown}' if shown else ''}. Choose another key for a new run, or repeat the request as it was."
+    )
 
 
 def unsupported(wanted: Wanted) -> list[Problem]:

@@ -1,5 +1,6 @@
 """Runs as a service: accept, look at, cancel. The one way in for CLI, SDK, REST and Dagster alike."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -74,7 +75,12 @@ class Evaluations:
         if blocked := self._executions.blocked():
             raise StorageFull(blocked)
         active = self._runs.list_runs(workspace, active=True, owner=plan.owner, page_size=1000).items
-        run, created = self._runs.add_run(plan, request_digest=request.digest(), idempotency_key=idempotency_key)
+        run, created = self._runs.add_run(
+            plan,
+            request_digest=request.digest(),
+            request=json.dumps(request.canonical()),
+            idempotency_key=idempotency_key,
+        )
         if created:
             self._executions.start(run.id)
         same = [r.id for r in active if r.plan.taskset_ref == plan.taskset_ref and r.id != run.id]

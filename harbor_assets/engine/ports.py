@@ -71,9 +71,12 @@ class TaskCatalog(Protocol):
 class RunCatalog(Protocol):
     """Runs and their outcomes. Every method is one transaction."""
 
-    def add_run(self, plan: RunPlan, *, request_digest: str, idempotency_key: str | None = None) -> tuple[Run, bool]:
+    def add_run(
+        self, plan: RunPlan, *, request_digest: str, request: str | None = None, idempotency_key: str | None = None
+    ) -> tuple[Run, bool]:
         """Store an accepted run; False, and that run, if the same request came with the same key before (keys are of an
-        owner and workspace). Raises `IdempotencyConflict` if the key was used with another request digest."""
+        owner and workspace). Raises `IdempotencyConflict` if the key was used with another request digest; with the
+        canonical `request` of both, as JSON, it says what changed."""
         ...
 
     def get_run(self, run_id: str) -> Run:

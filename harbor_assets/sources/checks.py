@@ -30,7 +30,7 @@ def check_folder(scan: Scan) -> CheckedFolder:
     found = _Findings(scan)
     for path, reason in [*scan.unreadable, *tree_problems(scan.folder.name, scan.entries)]:
         found.add(path, reason)
-    text = found.text("task.toml", "is missing; a task needs it (other folders do not belong into a suite)")
+    text = found.text("task.toml", "is missing; a task needs it (other folders do not belong in a suite)")
     toml = read_task_toml(text, scan.folder.name) if text is not None else None
     instruction = ""
     if toml:

@@ -56,6 +56,14 @@ def test_the_same_key_and_request_is_the_same_run(catalog: RunCatalog) -> None:
     assert catalog.list_runs().total == 1
 
 
+def test_a_refused_key_names_what_changed(catalog: RunCatalog) -> None:
+    catalog.add_run(plan(), request_digest=A, request='{"spec": {"a": 1}}', idempotency_key="k")
+    with pytest.raises(IdempotencyConflict, match=r"changed: spec\.a, timeout_seconds\."):
+        catalog.add_run(
+            plan(), request_digest=B, request='{"spec": {"a": 2}, "timeout_seconds": 3}', idempotency_key="k"
+        )
+
+
 def test_keys_belong_to_an_owner_and_a_workspace(catalog: RunCatalog) -> None:
     for values in ({}, {"owner": "max"}, {"workspace": "other"}):
         assert catalog.add_run(plan(**values), request_digest=A, idempotency_key="k")[1]

@@ -32,7 +32,7 @@ def run_id(home: Path) -> str:
     said = harbor_assets(home, "quickstart", "--json")
     assert said.returncode == 0, said.stderr
     assert "hello-world scored 1.0000" in said.stderr
-    assert "Mean 1.0000 (scored 1 of 1 trials, 1 of 1 tasks)" in said.stderr
+    assert "Mean 1.0000 (scored 1 of 1 trial, 1 of 1 task)" in said.stderr
     (report,) = [line.removeprefix("Report: ") for line in said.stderr.splitlines() if line.startswith("Report: ")]
     assert Path(report).is_file()
     run = json.loads(said.stdout)["run"]
@@ -57,7 +57,7 @@ def test_the_same_again_from_the_stored_taskset(home: Path, run_id: str):
     taskset = status["run"]["taskset_ref"]
     said = harbor_assets(home, "runs", "submit", "--taskset", taskset, "--agent", "nop", "--wait")
     assert said.returncode == 0, said.stderr
-    assert "Mean 0.0000 (scored 1 of 1 trials, 1 of 1 tasks)" in said.stdout
+    assert "Mean 0.0000 (scored 1 of 1 trial, 1 of 1 task)" in said.stdout
 
 
 def test_python_sees_the_same_runs(home: Path, run_id: str, monkeypatch: pytest.MonkeyPatch):

@@ -176,7 +176,7 @@ def test_ctrl_c_during_a_download_keeps_nothing(cli: Cli, w: World, tmp_path: Pa
 def test_cancel_says_what_it_did(cli: Cli, w: World):
     run_id = submit(w, "a")
     said = cli("runs", "cancel", run_id)
-    assert (said.code, f"{run_id} is being cancelled: 0 of 1 trials had ended" in said.out) == (0, True)
+    assert (said.code, f"{run_id} is being cancelled: 0 of 1 trial had ended" in said.out) == (0, True)
     assert w.catalog.get_run(run_id).cancel_requested_at
     w.end(run_id, 1.0)
     again = cli("runs", "cancel", run_id, "--json")
@@ -280,7 +280,7 @@ def test_watching_takes_up_a_run_whose_worker_dies(cli: Cli, w: World):
     said = cli("runs", "status", run_id, "--watch")
     assert said.code == 0
     assert f"{run_id} had lost its worker (killed by SIGKILL); it goes on" in said.err
-    assert "scored 1 of 1 trials" in said.out
+    assert "scored 1 of 1 trial" in said.out
 
 
 def test_an_ended_run_is_told_at_once_and_as_json(cli: Cli, w: World):

@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from harbor_assets.domain.errors import Conflict, IdempotencyConflict, NotFound, Problem, Refused
+from harbor_assets.domain.errors import Conflict, NotFound, Problem, Refused
 from harbor_assets.domain.names import Ref, is_digest, name_problem, tag_problem
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
+from harbor_assets.domain.requests import key_conflict
 from harbor_assets.domain.runs import Run, RunMarks
 from harbor_assets.domain.tasks import Record, Task, TaskInput, Taskset, TasksetInput, taskset_digest
 from harbor_assets.engine.ports import Page
@@ -83,7 +84,7 @@ class MemoryCatalog:
         self._tasks = _Records("task", lambda body, **common: Task(**common, metadata=body.metadata, spec=body.spec))
         self._tasksets = _Records("taskset", _make_taskset)
         self._runs: dict[str, Run] = {}
-        self._keys: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._keys: dict[tuple[str, str, str], tuple[str, str, str | None]] = {}
         self._held: set[str] = set()  # runs a worker took up and did not let go
         self._begun: dict[str, int] = {}  # run -> outcomes when a worker last took it up
         self._outcomes: dict[str, dict[tuple[int, int], TrialOutcome]] = {}
@@ -164,13 +165,15 @@ class MemoryCatalog:
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    def add_run(self, plan: RunPlan, *, request_digest: str, idempotency_key: str | None = None) -> tuple[Run, bool]:
+    def add_run(
+        self, plan: RunPlan, *, request_digest: str, request: str | None = None, idempotency_key: str | None = None
+    ) -> tuple[Run, bool]:
         with self._lock:
             key = (plan.workspace, plan.owner, idempotency_key or "")
             if idempotency_key is not None and key in self._keys:
-                run_id, before = self._keys[key]
+                run_id, before, asked = self._keys[key]
                 if before != request_digest:
-                    raise IdempotencyConflict(f"The key {idempotency_key!r} was used for run {run_id}.")
+                    raise key_conflict(idempotency_key, run_id, asked, request)
                 return self._runs[run_id], False
             if plan.run_id in self._runs:
                 raise Conflict(f"The run id {plan.run_id} was given before.")
@@ -178,7 +181,7 @@ class MemoryCatalog:
             self._runs[run.id] = run
             self._outcomes[run.id], self._tries[run.id], self._begun[run.id] = {}, {}, 0
             if idempotency_key is not None:
-                self._keys[key] = (run.id, request_digest)
+                self._keys[key] = (run.id, request_digest, request)
             return run, True
 
     def get_run(self, run_id: str) -> Run:

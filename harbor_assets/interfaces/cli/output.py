@@ -105,6 +105,11 @@ def duration(span: timedelta | float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
+def counted(n: int, noun: str) -> str:
+    """A number with its noun: 1 task, 2 tasks."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def command(*words: str) -> str:
     """A command line that a shell reads back as these words."""
     return shlex.join(["harbor-assets", *words])

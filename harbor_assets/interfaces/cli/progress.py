@@ -9,7 +9,7 @@ from harbor_assets.domain.errors import ServiceUnavailable
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.views import RunStatus, TaskView
-from harbor_assets.interfaces.cli.output import Output, duration, note, one_line, score
+from harbor_assets.interfaces.cli.output import Output, counted, duration, note, one_line, score
 from harbor_assets.interfaces.cli.session import Session, recover
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class LiveView:
         running = [task for task in status.tasks if task.running]
         head = Text.assemble(
             (run.id, "bold"),
-            f"  {run.phase}  {len(self._ended)} of {run.n_tasks} tasks ended, {len(running)} at work  ",
+            f"  {run.phase}  {len(self._ended)} of {counted(run.n_tasks, 'task')} ended, {len(running)} at work  ",
         )
         head.append(duration(time.monotonic() - self._begin), style="dim")
         bar = Table.grid()  # a bar by itself ends no line

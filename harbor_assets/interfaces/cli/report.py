@@ -10,7 +10,7 @@ from harbor_assets.domain.policies import OutcomeSummary, Policy
 from harbor_assets.domain.views import RunStatus, RunSummary, TaskView
 from harbor_assets.engine.ports import Page
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
-from harbor_assets.interfaces.cli.output import Output, command, duration, moment, note, one_line, score
+from harbor_assets.interfaces.cli.output import Output, command, counted, duration, moment, note, one_line, score
 from harbor_assets.interfaces.cli.progress import ended, flags_told, follow, result
 from harbor_assets.interfaces.cli.session import Session
 
@@ -58,8 +58,8 @@ def _print_policies(account: OutcomeSummary, out: Output) -> None:
     scored, zero = account.policies.scored_only, account.policies.missing_as_zero
     cover = scored.coverage
     out.line(
-        f"Mean {score(scored.mean)} (scored {cover.trials} of {cover.of_trials} trials, "
-        f"{cover.tasks} of {cover.of_tasks} tasks)"
+        f"Mean {score(scored.mean)} (scored {cover.trials} of {counted(cover.of_trials, 'trial')}, "
+        f"{cover.tasks} of {counted(cover.of_tasks, 'task')})"
     )
     if cover.trials < cover.of_trials:
         out.line(f"Mean {score(zero.mean)} if what is missing counts as zero")
@@ -71,9 +71,9 @@ def _print_not_scored(session: Session, status: RunStatus, out: Output) -> None:
         for trial in task.outcomes:
             if trial.outcome != Outcome.SCORED:
                 reasons.setdefault(trial.outcome, Counter())[trial.reason] += 1
-    for outcome, counted in reasons.items():
-        why = ", ".join(f"{reason} {n}" for reason, n in counted.most_common())
-        out.line(f"Not scored: {counted.total()} {outcome} ({why})")
+    for outcome, found in reasons.items():
+        why = ", ".join(f"{reason} {n}" for reason, n in found.most_common())
+        out.line(f"Not scored: {found.total()} {outcome} ({why})")
     _print_named([task for task in status.tasks if _not_scored(task)], session, status, out)
 
 
@@ -124,7 +124,7 @@ def print_facts(run: RunSummary, out: Output) -> None:
         ("Taskset", run.taskset_ref),
         ("Agent", run.agent),
         ("Sandbox", f"{run.sandbox}: {run.sandbox_why}"),
-        ("Trials", f"{counts}, of {run.n_trials} ({run.n_tasks} tasks, {run.n_concurrent} at a time)"),
+        ("Trials", f"{counts}, of {run.n_trials} ({counted(run.n_tasks, 'task')}, {run.n_concurrent} at a time)"),
         ("Submitted", f"{moment(run.created_at)} by {run.owner}"),
         ("Started", moment(run.started_at)),
         ("Ended", moment(run.ended_at)),
@@ -222,14 +222,16 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
 
 def _side_rewards(status: RunStatus) -> tuple[list[str], int]:
     """Names of rewards beside the run's own that get a column, by how many trials have them; how many names do not."""
-    counted = Counter(name for task in status.tasks for trial in task.outcomes for name in trial.rewards)
-    sides = [name for name, _ in counted.most_common() if name != status.run.reward_key]
+    named = Counter(name for task in status.tasks for trial in task.outcomes for name in trial.rewards)
+    sides = [name for name, _ in named.most_common() if name != status.run.reward_key]
     return sides[:SIDE_REWARDS_MAX], len(sides[SIDE_REWARDS_MAX:])
 
 
 def _figures(name: str, policy: Policy) -> list[tuple[str, str, str]]:
     cover = policy.coverage
-    covered = f"{cover.trials} of {cover.of_trials} trials, {cover.tasks} of {cover.of_tasks} tasks"
+    covered = (
+        f"{cover.trials} of {counted(cover.of_trials, 'trial')}, {cover.tasks} of {counted(cover.of_tasks, 'task')}"
+    )
     return [
         (f"mean, {name}", score(policy.mean), covered),
         *((f"pass@{k}, {name}", score(value), covered) for k, value in policy.pass_at_k.items()),

@@ -236,7 +236,7 @@ def tasks(
 @app.command(epilog=examples("runs cancel RUN_ID"))
 def cancel(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
     """Stop a run. Trials that were scored stay scored, and are merged into its bundle."""
-    from harbor_assets.interfaces.cli.output import Output, command
+    from harbor_assets.interfaces.cli.output import Output, command, counted
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
@@ -245,7 +245,9 @@ def cancel(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None,
         if run.phase.terminal:
             out.line(f"{run.id} has ended already: {run.phase}")
         else:
-            out.line(f"{run.id} is being cancelled: {sum(run.counts.values())} of {run.n_trials} trials had ended")
+            out.line(
+                f"{run.id} is being cancelled: {sum(run.counts.values())} of {counted(run.n_trials, 'trial')} had ended"
+            )
             out.line(f"Follow it: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
         if json:
             out.document({"run": run.model_dump(mode="json")})

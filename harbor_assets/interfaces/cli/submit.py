@@ -4,7 +4,7 @@ import secrets
 import signal
 from dataclasses import dataclass, field
 
-from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused
 from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, unsupported
 from harbor_assets.domain.views import Submitted
 from harbor_assets.interfaces.cli import report, source
@@ -66,10 +66,12 @@ class Submission:
         key = self.idempotency_key or (f"submit-{secrets.token_hex(8)}" if session.remote else None)
         try:
             return session.client.submit(request, idempotency_key=key)
-        except ServiceUnavailable as error:
+        except (Refused, NotReady):
+            raise
+        except HarborAssetsError as error:  # no answer, or one of a proxy before the service
             if key is None:
                 raise
-            raise ServiceUnavailable(
+            raise type(error)(
                 f"{error}\nWhether the run was accepted is not known. To find out, and to submit it if it was not, "
                 f"repeat the same command with --idempotency-key {key}"
             ) from error
@@ -107,7 +109,10 @@ class Submission:
         out.line(f"Sandbox {run.sandbox}: {run.sandbox_why}")
         for text in run.sandbox_notes:
             out.line(f"Note: {text}")
-        out.line(f"Run {run.id} accepted: {run.n_tasks} tasks, queued; the worker starts them")
+        if submitted.created:
+            out.line(f"Run {run.id} accepted: {run.n_tasks} tasks, queued; the worker starts them")
+        else:
+            out.line(f"Run {run.id} was accepted before with this key and request ({run.phase}); nothing new starts")
         for other in submitted.already_running:
             out.line(f"{other} is already running {run.taskset_ref}")
         out.line(f"Rerun these tasks: {self._again(chosen, run.taskset_ref, words)}")
