@@ -7,6 +7,7 @@ kwargs={...})`; all kwargs are JSON.
 import contextlib
 import time
 from collections.abc import Generator, Mapping
+from dataclasses import asdict
 from typing import Any, override
 
 from harbor.environments.base import ExecResult
@@ -66,7 +67,7 @@ class KubernetesEnvironment(SandboxEnvironment):
         self._kube: Kube | None = None
         self._pod: SandboxPod | None = None
         self._runner: runner.Runner | None = None
-        self._kills = 0
+        self._kills = self._foreign_kills = 0  # by the memory limit, by a node short of memory; so far
         super().__init__(*args, **kwargs)
         self._image = images.get(self._role) or images.get("agent")
         self._image_config = ImageConfig.model_validate((image_config or {}).get(self._role) or {})
@@ -117,6 +118,7 @@ class KubernetesEnvironment(SandboxEnvironment):
             image=self._image,
             profile=self._profile.name,
             resources=manifest["spec"]["containers"][0]["resources"],
+            limits={"asked": asdict(self._sizes())},
         )
         try:
             await self._begin(box, began)
@@ -154,7 +156,7 @@ class KubernetesEnvironment(SandboxEnvironment):
             self._record.set(ended=True)
             await box.delete()
         finally:
-            self._record.set(oom_kills=self._kills, reconnects=self._runner.reconnects if self._runner else 0)
+            self._record.set(reconnects=self._runner.reconnects if self._runner else 0)
             self._write_record()
             await self._release()
 
@@ -259,6 +261,8 @@ class KubernetesEnvironment(SandboxEnvironment):
             self._record.add_missing_user(who)
             raise
         kills, self._kills = max(0, done.kills - self._kills), max(done.kills, self._kills)
+        self._foreign_kills = max(done.foreign_kills, self._foreign_kills)
+        self._record.set(oom_kills=self._kills, foreign_oom_kills=self._foreign_kills)
         return self._result(Output(done.code, done.out, done.err, done.dropped, kills), timeout_sec)
 
     @override

@@ -32,10 +32,12 @@ CAPABILITIES = tuple(
     """AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID
     SYS_CHROOT""".split()
 )
-# A shell in `wait` reaps whatever is orphaned to it; `sleep` as PID 1 would not. It has no trap on purpose: signals
-# without a handler do not reach a PID 1 from inside, so an agent's `pkill -f sleep` cannot end its own sandbox. The
-# kubelet's TERM is ignored too, its KILL after the grace makes 137: never 0, which would read as "Succeeded".
-IDLE = ("sh", "-c", "while :; do sleep 3600 & wait $!; done")
+# A shell in `wait` reaps whatever is orphaned to it; `sleep` as PID 1 would not. The kernel keeps signals without a
+# handler from a PID 1, but shells bring handlers of their own (an agent's `kill -INT 1` ended dash with 130), so all
+# but CHLD are ignored. The kubelet's TERM is too, its KILL after the grace makes 137: never 0, which would read as
+# "Succeeded".
+_IGNORED = "1 2 3 4 5 6 7 8 10 11 12 13 14 15 16 18 20 21 22 23 24 25 26 27 28 29 30 31"
+IDLE = ("sh", "-c", f"trap '' {_IGNORED}; while :; do sleep 3600 & wait $!; done")
 
 # What a profile's extra pod fields may not touch: security, ownership, lifetime and our own containers.
 PROTECTED = frozenset(

@@ -60,13 +60,15 @@ class UnknownUser(Exception):
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A command's end. `code` is None if its time was up; `dropped` bytes were beyond CAP; `kills`: processes that the
-    memory limit has killed in the sandbox so far; `reconnects`: how often the stream was cut."""
+    sandbox's memory limit has killed so far, `foreign_kills` those the node killed, short of memory itself;
+    `reconnects`: how often the stream was cut."""
 
     code: int | None
     out: bytes
     err: bytes
     dropped: int = 0
     kills: int = 0
+    foreign_kills: int = 0
     reconnects: int = 0
 
 
@@ -134,7 +136,7 @@ class Runner:
         call = _Call(uuid.uuid4().hex[:12], body, user, cap, on_chunk)
         try:
             async with asyncio.timeout(timeout):
-                code, dropped, kills = await self._follow(call)
+                code, dropped, kills, foreign = await self._follow(call)
         except TimeoutError:
             await self._end(call)
             return Finished(None, bytes(call.out), call.said(), reconnects=call.reconnects)
@@ -142,9 +144,9 @@ class Runner:
             await asyncio.shield(self._end(call))
             raise
         self._done.append(call.id)
-        return Finished(code, bytes(call.out), call.said(), dropped, kills, call.reconnects)
+        return Finished(code, bytes(call.out), call.said(), dropped, kills, foreign, call.reconnects)
 
-    async def _follow(self, call: "_Call") -> tuple[int, int, int]:
+    async def _follow(self, call: "_Call") -> tuple[int, int, int, int]:
         silent_since: float | None = None
         while True:
             before = call.held
@@ -175,8 +177,8 @@ class Runner:
                 ) from problem
             await asyncio.sleep(min(0.2 * 2 ** min(call.reconnects, 4), 3))
 
-    async def _attempt(self, call: "_Call") -> tuple[int, int, int] | None:
-        """One stream. (exit code, bytes dropped, kills) if it saw the end; None if it has to be followed on."""
+    async def _attempt(self, call: "_Call") -> tuple[int, int, int, int] | None:
+        """One stream. (exit code, bytes dropped, kills, foreign kills) if it saw the end; None: follow it on."""
         size = "-" if call.launched else str(len(call.body))
         done, self._done = self._done, []
         held = [str(len(call.out)), str(call.held_err())]
@@ -256,11 +258,11 @@ class _Call:
         at = self._mark()
         await self._show(len(self.err) if at is None else at)
 
-    def trailer(self) -> tuple[int, int, int] | None:
-        """(exit code, bytes dropped, kills) if the trailer is there and all it speaks of is held."""
+    def trailer(self) -> tuple[int, int, int, int] | None:
+        """(exit code, bytes dropped, kills, foreign kills) if the trailer is there and all it speaks of is held."""
         at = self.err.rfind(_MARK)
         try:
-            code, n, m, kills = (int(word) for word in self.err[at + len(_MARK) :].split())
+            code, n, m, kills, own = (int(word) for word in self.err[at + len(_MARK) :].split())
         except ValueError:
             return None
         if at < 0 or min(n, self.cap) != len(self.out) or min(m, self.cap) != at:
@@ -269,7 +271,7 @@ class _Call:
                 self.err.clear()
             return None
         self._end = at
-        return code, max(0, n - self.cap) + max(0, m - self.cap), kills
+        return code, max(0, n - self.cap) + max(0, m - self.cap), *((kills, 0) if own else (0, kills))
 
     def said(self) -> bytes:
         """Stderr, without our trailer."""

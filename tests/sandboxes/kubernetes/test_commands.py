@@ -1,9 +1,11 @@
 """Commands in a pod: once, to their end, within their time, whatever happens to the stream."""
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +51,7 @@ def test_what_a_command_sees_and_gives(sandbox: Make) -> None:
             assert (await sh(box, f": {'x' * 300_000}; echo long", user="root"))[:2] == (0, "long\n")
             with pytest.raises(runner.UnknownUser, match="nosuch"):
                 await box.exec("true", user="nosuch")
+            assert box._record._facts["missing_users"] == ["nosuch"]
             # what an agent may do to itself is no end of the sandbox
             assert (await sh(box, "kill $(grep -l '[s]leep' /proc/[0-9]*/cmdline | cut -d/ -f3); kill 1", user="root"))[
                 0
@@ -201,14 +204,33 @@ def test_many_at_once(sandbox: Make) -> None:
     run(work())
 
 
-def test_a_child_killed_at_the_memory_limit_is_the_tasks_own(sandbox: Make) -> None:
+def test_the_first_process_reaps_and_does_not_end_from_inside(sandbox: Make) -> None:
+    async def work() -> None:
+        async with sandbox() as box:
+            orphans = "for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.2 & exit' &); done; sleep 1"
+            await box.exec(orphans)
+            assert (await sh(box, "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true"))[1] == "0\n"
+            everything = "for s in $(seq 1 31); do kill -$s 1; done; sleep 0.3; "
+            everything += "for p in $(grep -lz '^sleep' /proc/[0-9]*/cmdline | cut -d/ -f3); do kill -9 $p; done"
+            assert (await sh(box, everything, user="root"))[0] == 0
+            assert await sh(box, "cat /proc/1/comm; echo alive") == (0, "sh\nalive\n", "")
+            statuses = box._pod.state["status"]["containerStatuses"]
+            assert [status["restartCount"] for status in statuses] == [0]
+
+    run(work())
+
+
+def test_a_child_killed_at_the_memory_limit_is_the_tasks_own(sandbox: Make, tmp_path: Path) -> None:
     from harbor.models.task.config import EnvironmentConfig
 
     async def work() -> None:
         async with sandbox(config=EnvironmentConfig(memory_mb=96)) as box:
             done = await box.exec("tail /dev/zero; echo code $?")
             assert done.stdout == "code 137\n"
-            assert "killed at the memory limit" in done.stderr
+            assert "killed at the memory limit of 96 MB" in done.stderr
             assert (await sh(box, "echo alive"))[1] == "alive\n"
+            await box.exec("sleep 60", timeout_sec=1)  # what was seen stays seen
+        record = json.loads((tmp_path / "trial/sandbox.json").read_text())
+        assert (record["oom_kills"] >= 1, record["foreign_oom_kills"]) == (True, 0)
 
     run(work())

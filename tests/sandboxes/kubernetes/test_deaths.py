@@ -3,6 +3,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +72,44 @@ def test_evicted(sandbox: Make, grace: int) -> None:
                 await kube.call("POST", f"{box._pod._path}/eviction", body)
 
             assert "EvictionByEvictionAPI" in await lost(box, kill, errors.SandboxEvicted)
+
+    run(work())
+
+
+@pytest.mark.skipif(
+    not (shutil.which("crictl") and os.environ.get("CONTAINER_RUNTIME_ENDPOINT")),
+    reason="needs crictl on the cluster's own node, and CONTAINER_RUNTIME_ENDPOINT",
+)
+def test_killed_by_its_node(sandbox: Make) -> None:
+    async def work() -> None:
+        async with sandbox() as box:
+
+            async def kill() -> None:
+                container = box._pod.state["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+                stopping = await asyncio.create_subprocess_exec("crictl", "stop", "-t", "1", container)
+                assert await stopping.wait() == 0
+
+            assert "container: Error, exit code 137" in await lost(box, kill, errors.SandboxLost)
+
+    run(work())
+
+
+def test_it_goes_with_its_owner(sandbox: Make, namespace: str) -> None:
+    async def work() -> None:
+        jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        spec = {"containers": [{"name": "c", "image": "unused:x"}], "restartPolicy": "Never"}
+        job = {"metadata": {"name": "owner"}, "spec": {"suspend": True, "template": {"spec": spec}}}
+        async with client() as kube:
+            uid = (await kube.call("POST", jobs, job))["metadata"]["uid"]
+            owner = {"api_version": "batch/v1", "kind": "Job", "name": "owner", "uid": uid}
+            async with sandbox(owner=owner) as box:
+                assert await box.exec("true")
+                await kube.call("DELETE", f"{jobs}/owner", {"propagationPolicy": "Background"})
+                async with asyncio.timeout(30):
+                    while not box._pod.gone:
+                        await asyncio.sleep(0.2)
+                with pytest.raises(errors.SandboxLost):
+                    await box.exec("true")
 
     run(work())
 

@@ -1,11 +1,13 @@
 """Files into a pod and out of it."""
 
 import asyncio
+import contextlib
 import filecmp
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +68,42 @@ def test_three_thousand_files_and_back(sandbox: Make, tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_hundred_megabytes_and_single_files(sandbox: Make, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def rises() -> Iterator[Callable[[], int]]:
+    """By how many bytes the memory of this process has risen at most meanwhile."""
+    page, done, seen = os.sysconf("SC_PAGE_SIZE"), threading.Event(), []
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    def look() -> None:
+        while not done.wait(0.02):
+            seen.append(resident())
+
+    before, looking = resident(), threading.Thread(target=look)
+    looking.start()
+    try:
+        yield lambda: max(seen) - before
+    finally:
+        done.set()
+        looking.join()
+
+
+def test_a_large_file_in_flat_memory_and_single_files(sandbox: Make, tmp_path: Path) -> None:
     async def work() -> None:
         big = tmp_path / "big"
-        big.write_bytes(os.urandom(1 << 20) * 100)
+        part = os.urandom(1 << 20)
+        with big.open("wb") as out:
+            for _ in range(200):
+                out.write(part)
         async with sandbox() as box:
-            await box.upload_file(big, "/data/deep/big")
-            await box.download_file("/data/deep/big", tmp_path / "got")
+            with rises() as most:
+                await box.upload_file(big, "/data/deep/big")
+                await box.download_file("/data/deep/big", tmp_path / "got")
+            assert most() < 64 << 20
             assert filecmp.cmp(big, tmp_path / "got", shallow=False)
+            (tmp_path / "got").unlink()
+            big.unlink()
             (tmp_path / "small").write_text("s")
             await box.upload_file(tmp_path / "small", "/data")  # a folder: into it
             assert (await box.exec("cat /data/small")).stdout == "s"
@@ -92,7 +122,7 @@ def test_a_hundred_megabytes_and_single_files(sandbox: Make, tmp_path: Path) -> 
             with pytest.raises(RuntimeError, match="upload to"):
                 await box.upload_dir(tmp_path / "environment", "/proc/x")
 
-    run(work())
+    run(work(), 240)
 
 
 def test_a_slow_reader_gets_everything(sandbox: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,74 @@ def test_a_name_that_leads_inside_is_refused() -> None:
     asyncio.run(work())
 
 
+def test_a_name_that_changes_where_it_leads_is_held_to_what_was_checked() -> None:
+    """DNS rebinding: a second look at the name would lead inside."""
+
+    async def work() -> None:
+        looks: list[str] = []
+        opened: list[str] = []
+        loop = asyncio.get_running_loop()
+        real_look, real_open = loop.getaddrinfo, asyncio.open_connection
+
+        async def look(host: Any, port: Any, **how: Any) -> Any:
+            if not str(host).endswith(".example"):
+                return await real_look(host, port, **how)
+            looks.append(host)
+            inside = len(looks) > 1 or host.startswith("half")
+            answer = [(2, 1, 6, "", ("1.1.1.1", port))]
+            return [*answer, (2, 1, 6, "", ("10.0.0.1", port))] if inside else answer
+
+        async def connect(host: Any, port: Any) -> Any:
+            opened.append(host)
+            raise OSError("not from a test")
+
+        loop.getaddrinfo = look  # type: ignore[method-assign]
+        async with proxied(allow_private=False) as (port, target):
+            good = sign(SECRET, claims(port=port, hosts=("*.example",)))
+            reader, writer = await real_open("127.0.0.1", port)
+            asyncio.open_connection = connect  # type: ignore[assignment]
+            try:
+                auth = base64.b64encode(f"s:{good}".encode()).decode()
+                writer.write(
+                    f"CONNECT a.example:{target} HTTP/1.1\r\nProxy-Authorization: Basic {auth}\r\n\r\n".encode()
+                )
+                assert (await reader.read()).startswith(b"HTTP/1.1 502")
+            finally:
+                asyncio.open_connection = real_open
+                writer.close()
+            assert (looks, opened) == (["a.example"], ["1.1.1.1"])
+            for host in ("a.example", "half.example"):
+                assert (await ask(port, f"CONNECT {host}:{target} HTTP/1.1", good)).startswith(b"HTTP/1.1 403 Address")
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("a.localhost", b"502"), ("a.b.localhost", b"502"), ("localhost", b"403"), ("notlocalhost", b"403"), ("a.localhost.", b"502"),
+     ("A.LOCALHOST", b"502"), ("2130706433", b"403"), ("0x7f000001", b"403"), ("[::1]", b"403"), ("a.localhost@b", b"403")],
+)  # fmt: skip
+def test_wildcards_mean_names_below(host: str, status: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """502 is past the list: the name was looked up, and is none."""
+
+    async def work() -> None:
+        async with proxied(allow_private=False) as (port, target):
+            good = sign(SECRET, claims(port=port, hosts=("*.localhost",)))
+            loop = asyncio.get_running_loop()
+
+            async def none(*_: Any, **__: Any) -> Any:
+                raise OSError("no such name")
+
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            monkeypatch.setattr(loop, "getaddrinfo", none)
+            auth = base64.b64encode(f"s:{good}".encode()).decode()
+            writer.write(f"CONNECT {host}:{target} HTTP/1.1\r\nProxy-Authorization: Basic {auth}\r\n\r\n".encode())
+            assert (await reader.read()).split(b" ", 2)[1] == status
+            writer.close()
+
+    asyncio.run(work())
+
+
 def test_variables_in_both_cases() -> None:
     found = variables("t.s", "10.0.0.1", 3128)
     assert found["https_proxy"] == found["HTTPS_PROXY"] == "http://sandbox:t.s@10.0.0.1:3128"

@@ -15,6 +15,8 @@ from harbor_assets.sandboxes.kubernetes.runner import Runner, script
 class Scripted:
     """A pod that holds the output of one command, and cuts streams where it is told to. `noise` is said once."""
 
+    memory: tuple[int, int] = (0, 0)  # processes killed for want of memory, whether the limit was met
+
     def __init__(self, out: bytes, err: bytes, cuts: list[int], noise: bytes = b"", code: int = 0) -> None:
         self.whole, self.cuts, self.noise, self.ends, self.launches = (out, err), cuts, noise, code, 0
 
@@ -25,7 +27,7 @@ class Scripted:
         o, e, most = (int(word) for word in command[4:7])
         n, m = map(len, self.whole)
         noise, self.noise = self.noise, b""
-        trailer = b"\0\0%d %d %d %d" % (7, n, m, 0)
+        trailer = b"\0\0%d %d %d %d %d" % (7, n, m, *self.memory)
         pieces = [(out, self.whole[0][o:most]), (err, noise), (err, self.whole[1][e:most]), (err, trailer)]
         left = self.cuts.pop() if self.cuts else None
         for sink, data in pieces:
@@ -82,6 +84,16 @@ def test_words_of_the_shell_itself_are_no_output_and_no_hang() -> None:
 def test_output_beyond_the_cap_is_counted() -> None:
     done, _ = follow(Scripted(b"o" * 50, b"e" * 20, []), cap=10)
     assert (done.out, done.err, done.dropped) == (b"o" * 10, b"e" * 10, 50)
+
+
+@pytest.mark.parametrize(("memory", "own", "foreign"), [((2, 1), 2, 0), ((2, 0), 0, 2), ((0, 0), 0, 0)])
+def test_a_node_short_of_memory_is_told_from_the_tasks_own_limit(
+    memory: tuple[int, int], own: int, foreign: int
+) -> None:
+    pod = Scripted(b"", b"", [1])
+    pod.memory = memory
+    done, _ = follow(pod)
+    assert (done.kills, done.foreign_kills) == (own, foreign)
 
 
 def test_a_sandbox_that_cannot_run_our_script_is_lost_and_not_waited_for() -> None:

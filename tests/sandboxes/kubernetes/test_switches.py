@@ -3,6 +3,8 @@
 
 import asyncio
 import json
+import os
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,20 +48,77 @@ async def count(box: Any, pattern: str) -> int:
 
 def inside(box: Any) -> tuple[str, ...]:
     status = box._pod.state["status"]
-    return (box._network._addresses["api"], f"{status['hostIP']}:10250", "169.254.169.254:80", f"{status['hostIP']}:22")
+    return (box._network._addresses["api"], f"{status['hostIP']}:10250", f"{METADATA}:80", f"{status['hostIP']}:22")
 
 
-def test_no_network_is_none_from_the_first_command(sandbox: Make) -> None:
+METADATA = "169.254.169.254"
+SERVE = "nohup perl -MIO::Socket -e '$s=IO::Socket::INET->new(Listen=>5,LocalPort=>8000); $s->accept while 1' >/dev/null 2>&1 &"
+
+
+def machine(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@asynccontextmanager
+async def metadata_service() -> AsyncIterator[bool]:
+    """A cloud's metadata service, on the node: only where this machine is the node. Says whether there is one."""
+    async with client() as kube:
+        nodes = (await kube.call("GET", "/api/v1/nodes"))["items"]
+    ours = machine("hostname", "-I").split()
+    here = any(a["address"] in ours for node in nodes for a in node["status"]["addresses"])
+    if not here or os.geteuid() != 0:
+        yield False
+        return
+    machine("ip", "address", "add", f"{METADATA}/32", "dev", "lo")
+    try:
+        async with await asyncio.start_server(lambda _, writer: writer.close(), METADATA, 80):
+            yield True
+    finally:
+        machine("ip", "address", "del", f"{METADATA}/32", "dev", "lo")
+
+
+@asynccontextmanager
+async def control(namespace: str) -> AsyncIterator[Callable[..., Any]]:
+    """A pod that no policy selects: what it reaches is there to be reached."""
+    main = {"name": "main", "image": "debian:bookworm-slim", "command": ["sleep", "600"]}
+    manifest = {
+        "metadata": {"name": "control", "labels": {"app.kubernetes.io/part-of": "harbor-assets"}},
+        "spec": {"containers": [main], "terminationGracePeriodSeconds": 0},
+    }
+    async with client() as kube:
+        pod = SandboxPod(kube, namespace, manifest)
+        await pod.create(asyncio.get_running_loop().time() + 60)
+        try:
+            await pod.until_running(asyncio.get_running_loop().time() + 60, 30)
+
+            async def opens(address: str) -> bool:
+                host, _, port = address.rpartition(":")
+                return await pod.exec(["timeout", "3", "bash", "-c", f"exec 3<>/dev/tcp/{host}/{port}"]) == 0
+
+            yield opens
+        finally:
+            await pod.delete()
+
+
+def test_nothing_of_the_cluster_is_in_reach_whatever_the_mode(sandbox: Make, namespace: str) -> None:
     async def work() -> None:
-        async with sandbox(mode="no-network") as box, sandbox() as other:
-            await other.exec(
-                "nohup perl -MIO::Socket -e '$s=IO::Socket::INET->new(Listen=>5,LocalPort=>8000); $s->accept' >/dev/null 2>&1 &"
-            )
-            neighbour = f"{other._pod.state['status']['podIP']}:8000"
-            assert await reaches(other, neighbour) == [True]
-            assert not any(await reaches(box, *inside(box), box._network._addresses["dns"], neighbour))
-            assert not any(await reaches(other, *inside(other)))
-            assert await reaches(other, other._network._addresses["dns"]) == [True]
+        async with (
+            metadata_service() as metadata,
+            control(namespace) as opens,
+            sandbox(mode="no-network") as box,
+            sandbox() as other,
+        ):
+            for served in (box, other):
+                await served.exec(SERVE + " sleep 0.3")
+            api, kubelet, service, _ = inside(other)
+            assert [await opens(api), await opens(kubelet), await opens(service)] == [True, True, metadata]
+            own = {name: f"{b._pod.state['status']['podIP']}:8000" for name, b in (("box", box), ("other", other))}
+            assert await reaches(box, own["box"]) == await reaches(other, own["other"]) == [True]
+            assert not any([await opens(address) for address in own.values()])  # no sandbox takes connections
+            dns = box._network._addresses["dns"]
+            assert not any(await reaches(box, *inside(box), dns, own["other"]))
+            assert not any(await reaches(other, *inside(other), own["box"]))
+            assert await reaches(other, dns) == [True]
 
     run(work())
 
@@ -189,9 +248,14 @@ def test_named_hosts_through_the_proxy(
                 again = {"http_proxy": stolen.replace(":3129", ":3128")}
                 assert "403" in (await box.exec(FETCH % other, env=again)).stdout
                 own = f"{address}:80"
+                async with metadata_service(), sandbox() as neighbour:
+                    await neighbour.exec(SERVE + " sleep 0.3")
+                    there = f"{neighbour._pod.state['status']['podIP']}:8000"
+                    assert await reaches(neighbour, there) == [True]
+                    assert not any(await reaches(box, *inside(box), there))
                 assert await reaches(box, own, *inside(box), box._network._addresses["dns"]) == [False] * 6
             record = json.loads((tmp_path / "trial/sandbox.json").read_text())
             assert [n["how"] for n in record["network"]] == [f"install: {allowed}, {other}", f"proxy: {allowed}"]
             assert SECRET not in json.dumps(record)
 
-    run(work())
+    run(work(), 300)

@@ -2,7 +2,8 @@
 # argv: id, length of the script on stdin ("-": only follow), bytes of stdout and of stderr the caller holds,
 #       most bytes of each it takes, user ("" is root), ids whose files may go
 # The script on stdin is the command. The output goes to our stdout and stderr; the last thing on stderr is
-# "\0\0CODE OUT ERR KILLS": exit code, bytes of each stream in all, processes the memory limit has killed so far.
+# "\0\0CODE OUT ERR KILLS HITS": exit code, bytes of each stream in all, processes killed so far for want of
+# memory, and 1 if the sandbox's own limit was met, 0 if it was the node that was short.
 # Ends with 91: the script did not arrive whole; 92: no such user; 93: that id was never started; 95: no way to be
 # another user in this image.
 exec 3>&2 2>/dev/null # the shell's own words ("Terminated", of a sleep that was killed) are not the command's
@@ -11,11 +12,18 @@ shift 6
 base=/.sandbox/c
 d=$base/$id
 
+# Sets k (processes killed for want of memory) and h (1 if that was at our own limit). The pod's limit is met a little
+# before the container's, and its counters cannot be seen from here: so what was used at most has to say it.
 kills() {
-  k=0
-  for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+  k=0 h=0 c=/sys/fs/cgroup peak= limit=
+  for f in $c/memory.events $c/memory/memory.oom_control; do
     [ -r "$f" ] && while read -r name value; do [ "$name" = oom_kill ] && k=$value; done <"$f"
   done
+  [ "$k" -gt 0 ] || return 0
+  for f in $c/memory.peak $c/memory/memory.max_usage_in_bytes; do [ -r "$f" ] && read -r peak <"$f"; done
+  for f in $c/memory.max $c/memory/memory.limit_in_bytes; do [ -r "$f" ] && read -r limit <"$f"; done
+  case $limit in max | ?????????????????*) return 0 ;; esac # none
+  [ -n "$peak" ] && [ $((peak + peak / 16)) -lt "$limit" ] || h=1
 }
 
 # Sets run (the words that become the user), uid, gid, home. Names come from the image's own files.
@@ -93,7 +101,7 @@ while :; do
   if [ "$m" -gt "$e" ]; then tail -c "+$((e + 1))" "$d/err" | head -c "$((m - e))" >&3; e=$m q=; fi
   if [ -n "$f" ] && { [ -n "$q" ] || [ "$n" -eq "$1" ] && [ "$m" -eq "$2" ]; }; then
     kills
-    printf '\0\0%s %s %s %s' "$(cat "$d/rc")" "$1" "$2" "$k" >&3
+    printf '\0\0%s %s %s %s %s' "$(cat "$d/rc")" "$1" "$2" "$k" "$h" >&3
     exit 0
   fi
   if [ -n "$q" ]; then
