@@ -64,7 +64,9 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
         stack.enter_context(remembered(signal.SIGINT, signal.SIGTERM))
         if settings.executor == "local":
             stop = threading.Event()
-            keeper = threading.Thread(target=_recover, args=(services.evaluations, stop), daemon=True, name="recover")
+            keeper = threading.Thread(
+                target=take_up_lost_runs, args=(services.evaluations, stop), daemon=True, name="recover"
+            )
             keeper.start()
             stack.callback(keeper.join, STOP_SECONDS)
             stack.callback(stop.set)
@@ -85,7 +87,7 @@ def loopback(host: str) -> bool:
         return False
 
 
-def _recover(evaluations: "Evaluations", stop: threading.Event) -> None:
+def take_up_lost_runs(evaluations: "Evaluations", stop: threading.Event) -> None:
     """Let runs go on whose worker was lost. A failure is told once, and does not end the service."""
     told = ""
     while not stop.wait(RECOVER_SECONDS):

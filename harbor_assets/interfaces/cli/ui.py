@@ -15,8 +15,15 @@ def add_to(parent: typer.Typer) -> None:
 def ui(
     host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port to listen on.")] = 3000,
+    insecure_no_auth: Annotated[
+        bool, typer.Option("--insecure-no-auth", help="Listen on an address that others reach, though all may do all.")
+    ] = False,
 ) -> None:
-    """Serve the Dagster UI of this home: runs, partitions, lineage. Ctrl-C stops it; runs go on."""
+    """Serve the Dagster UI of this home: runs, partitions, lineage, and a daemon for sensors and launches.
+
+    The URL is printed once the pages answer. Ctrl-C stops it with exit code 0 (130 before the pages answered);
+    evaluation runs go on.
+    """
     from harbor_assets.interfaces.cli.serving import serve
 
-    raise typer.Exit(serve(host, port))
+    raise typer.Exit(serve(host, port, allow_remote=insecure_no_auth))
