@@ -8,16 +8,21 @@ import dagster as dg
 
 from harbor_assets.assets.runs import merged_bundle, trial_results, trial_results_alone
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
-from harbor_assets.jobs import evaluate, evaluate_with
+from harbor_assets.checks.bundles import bundle_checks
+from harbor_assets.jobs import evaluate, evaluate_with, publish_suite, submit_evaluation
 from harbor_assets.settings import Settings
 from resources.engine import EngineResource
+from resources.services import EvaluationsResource, PublisherResource
 
-_RESOURCES = {"engine": EngineResource()}
+_RESOURCES = {"engine": EngineResource(), "evaluations": EvaluationsResource(), "publisher": PublisherResource()}
 
 
 def _local() -> dg.Definitions:
     return dg.Definitions(
-        assets=[harbor_task, taskset, task_image, trial_results, merged_bundle], jobs=[evaluate], resources=_RESOURCES
+        assets=[harbor_task, taskset, task_image, trial_results, merged_bundle],
+        asset_checks=bundle_checks,
+        jobs=[evaluate, submit_evaluation, publish_suite],
+        resources=_RESOURCES,
     )
 
 
@@ -28,7 +33,9 @@ def _deployment(settings: Settings) -> dg.Definitions:
 
     return dg.Definitions(
         assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle],
-        jobs=[evaluate_with(kubernetes_executor)],
+        asset_checks=bundle_checks,
+        # Without publish_suite: no pod of a deployment sees a user's folder.
+        jobs=[evaluate_with(kubernetes_executor), submit_evaluation],
         resources=_RESOURCES,
         sensors=deployment_sensors(settings),
     )
@@ -40,5 +47,5 @@ defs = _deployment(_settings) if _settings.executor == "kubernetes" else _local(
 
 def evaluate_job() -> dg.JobDefinition:
     """The job `evaluate` as a worker on this machine executes it."""
-    alone = dg.Definitions(assets=[trial_results_alone], jobs=[evaluate], resources=_RESOURCES)
+    alone = dg.Definitions(assets=[trial_results_alone], jobs=[evaluate], resources={"engine": _RESOURCES["engine"]})
     return alone.resolve_job_def("evaluate")

@@ -95,7 +95,7 @@ def _work(services: Services, run_id: str) -> None:
             return
         settled = engine.settle(run_id)
         publications.stop()
-        _report_settled(instance, services, run_id, settled)
+        _report_settled(instance, services, run.plan, settled)
         die(run.executions, "settled")
         engine.finish(run_id, settled)  # last of all: a terminal run is never looked at again
     log.info("%s is %s, result %s", run_id, settled.phase, settled.state)
@@ -106,9 +106,8 @@ def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, 
     from dagster._core.definitions.job_base import InMemoryJob
     from dagster._core.execution.api import execute_run_iterator
 
-    from harbor_assets.assets.runs import EXECUTION_TAG, RUN_TAG
     from harbor_assets.definitions import evaluate_job
-    from harbor_assets.partitions import RUN_TASKS, RUNS, run_task_key
+    from harbor_assets.partitions import EXECUTION_TAG, RUN_TAG, RUN_TASKS, RUNS, run_task_key
 
     keys = [run_task_key(plan.run_id, task.index) for task in plan.tasks]
     with locks.lock(services.settings.locks, "partitions"):  # four clients adding at once broke all four runs
@@ -161,9 +160,9 @@ def _runs_of(instance: "dg.DagsterInstance", run_id: str) -> Sequence["dg.Dagste
     """By tag, not by a recorded id: the last worker may have died between creating a run and recording it."""
     import dagster as dg
 
-    from harbor_assets.assets.runs import RUN_TAG
+    from harbor_assets.partitions import EVALUATE, RUN_TAG
 
-    return instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}, job_name="evaluate"))
+    return instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}, job_name=EVALUATE))
 
 
 def _report_lost(instance: "dg.DagsterInstance", run_id: str) -> None:
@@ -172,20 +171,18 @@ def _report_lost(instance: "dg.DagsterInstance", run_id: str) -> None:
             instance.report_run_failed(run, "The worker was lost; the evaluation goes on as its next execution.")
 
 
-def _report_settled(instance: "dg.DagsterInstance", services: Services, run_id: str, settled: Settled) -> None:
-    import dagster as dg
+def _report_settled(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, settled: Settled) -> None:
+    from harbor_assets.events.settling import report_settled
 
-    from harbor_assets.assets.runs import bundle_metadata
-    from harbor_assets.partitions import RUNS
-
-    for run in _runs_of(instance, run_id)[:1]:
-        instance.add_run_tags(
-            run.run_id, {"harbor/phase": str(settled.phase), "harbor/result_state": str(settled.state)}
-        )
-    with locks.lock(services.settings.locks, "partitions"):
-        instance.add_dynamic_partitions(str(RUNS.name), [run_id])
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization("merged_bundle", partition=run_id, metadata=bundle_metadata(settled.metadata))
+    engine = services.engine
+    report_settled(
+        instance,
+        plan,
+        settled,
+        engine.outcomes(plan.run_id),
+        list(engine.inspect(plan.run_id)),
+        place=lambda path: engine.place(plan.run_id, path),
+        lock=lambda: locks.lock(services.settings.locks, "partitions"),
     )
 
 
@@ -214,49 +211,15 @@ class _Publications(threading.Thread):
             log.exception("publications were not reported to Dagster; the next run of these tasks reports them")
 
     def _report(self) -> None:
-        import dagster as dg
+        from harbor_assets.events.settling import report_published
 
-        from harbor_assets.domain.names import Ref
-        from harbor_assets.partitions import TASKS, TASKSETS
-
-        plan = self._plan
-        known = set(self._instance.get_dynamic_partitions(str(TASKS.name)))
-        for task in plan.tasks:
-            ref = Ref.parse(task.ref, workspace=plan.workspace)
-            if ref.partition_key in known:
-                continue
-            if self._stopping.is_set():
-                return
-            files = self._services.engine.task_files(task)
-            event = dg.AssetMaterialization(
-                "harbor_task",
-                partition=ref.partition_key,
-                tags={"dagster/data_version": str(ref.fragment)},
-                metadata={
-                    "ref": task.ref,
-                    "native_task_id": task.native_task_id,
-                    "files_hash": task.files_hash,
-                    "files": len(files),
-                    "bytes": sum(size for _, size in files),
-                    "file_list": dg.MetadataValue.json([{"path": path, "size": size} for path, size in files[:200]]),
-                },
-            )
-            self._store(str(TASKS.name), ref.partition_key, event)
-        ref = Ref.parse(plan.taskset_ref, workspace=plan.workspace)
-        if ref.partition_key not in self._instance.get_dynamic_partitions(str(TASKSETS.name)):
-            event = dg.AssetMaterialization(
-                "taskset",
-                partition=ref.partition_key,
-                tags={"dagster/data_version": str(ref.fragment)},
-                metadata={"ref": plan.taskset_ref, "tasks": len(plan.tasks)},
-            )
-            self._store(str(TASKSETS.name), ref.partition_key, event)
-
-    def _store(self, partitions: str, key: str, event: "dg.AssetMaterialization") -> None:
-        """The event first: a key without one would never be reported again."""
-        self._instance.report_runless_asset_event(event)
-        with locks.lock(self._services.settings.locks, "partitions"):
-            self._instance.add_dynamic_partitions(partitions, [key])
+        report_published(
+            self._instance,
+            self._plan,
+            lock=lambda: locks.lock(self._services.settings.locks, "partitions"),
+            files=self._services.engine.task_files,
+            stop=self._stopping.is_set,
+        )
 
 
 def die(execution: int, moment: str) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from harbor_assets.assets.cluster import report_settled
+from harbor_assets.domain.runs import Run
+from harbor_assets.engine.lifecycle import Settled
+from harbor_assets.events.settling import report_published, report_settled
 from harbor_assets.settings import Settings
-from harbor_assets.wiring import wire
+from harbor_assets.wiring import Services, wire
 
 
 def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
@@ -21,8 +23,10 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
         description="Merges the results of runs that have ended, and lets runs go on that have lost their worker.",
     )
     def settle(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        upkeep = wire(settings).upkeep
-        return _say(upkeep.settle_ended(lambda run, settled: report_settled(context.instance, run.plan, settled)))
+        services = wire(settings)
+        return _say(
+            services.upkeep.settle_ended(lambda run, settled: _report(context.instance, services, run, settled))
+        )
 
     @dg.sensor(
         name="deadlines",
@@ -43,6 +47,20 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
         return _say(wire(settings).upkeep.reap())
 
     return [settle, deadlines, reaper]
+
+
+def _report(instance: dg.DagsterInstance, services: Services, run: Run, settled: Settled) -> None:
+    engine, one_by_one = services.engine, lambda: services.catalog.lock("executions")
+    report_published(instance, run.plan, lock=one_by_one)
+    report_settled(
+        instance,
+        run.plan,
+        settled,
+        engine.outcomes(run.id),
+        list(engine.inspect(run.id)),
+        place=lambda path: engine.place(run.id, path),
+        lock=one_by_one,
+    )
 
 
 def _say(lines: Sequence[str]) -> dg.SkipReason:

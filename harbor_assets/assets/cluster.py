@@ -8,34 +8,31 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-from harbor_assets.assets.runs import RUN_TAG, Reporter, bundle_metadata
-from harbor_assets.domain.names import Ref
+from harbor_assets.assets.refusal import BY_HAND, ONLY_SUBMITTED
+from harbor_assets.assets.runs import TRIAL_RESULTS, Reporter
+from harbor_assets.assets.suites import CODE_VERSION, OWNERS
 from harbor_assets.domain.outcomes import Outcome
-from harbor_assets.domain.plans import RunPlan
 from harbor_assets.engine.execution import Ended
-from harbor_assets.engine.lifecycle import RunEngine, Settled
-from harbor_assets.partitions import RUN_TASKS, RUNS, TASKS, TASKSETS
-
-_BY_HAND = (
-    "Trial results are made by submitting a run: harbor-assets runs submit --taskset REF. "
-    "A Dagster run made by hand, or again from an earlier one, would give results that belong to no run."
-)
+from harbor_assets.engine.lifecycle import RunEngine
+from harbor_assets.partitions import RUN_TAG, RUN_TASKS, quietly
 
 
 def _run_id(context: dg.OpExecutionContext) -> str:
     run_id = context.run.tags.get(RUN_TAG)
     if not run_id or context.run.parent_run_id is not None:
-        raise dg.Failure(_BY_HAND, allow_retries=False)
+        raise dg.Failure(BY_HAND, allow_retries=False)
     return run_id
 
 
 @dg.op(
     ins={"taskset": dg.In(dg.Nothing), "task_image": dg.In(dg.Nothing)},
     out=dg.DynamicOut(dg.Nothing),
+    config_schema=ONLY_SUBMITTED,
     description="Which tasks have no outcome yet. The run's time begins here.",
 )
 def plan(context: dg.OpExecutionContext, engine: dg.ResourceParam[RunEngine]) -> Iterator[dg.DynamicOutput[None]]:
@@ -65,7 +62,7 @@ async def _execute(context: dg.OpExecutionContext, engine: RunEngine, run_id: st
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)  # Dagster's own handler would raise anywhere inside the loop
-    return await engine.execute_task(run_id, index, Reporter(context), stop)
+    return await engine.execute_task(run_id, index, Reporter(context, engine), stop)
 
 
 @dg.op(
@@ -79,67 +76,28 @@ def seal(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
     yield from ()
 
 
-@dg.graph_multi_asset(
-    name="trial_results",
-    outs={
-        "trial_results": dg.AssetOut(
-            is_required=False,
-            dagster_type=dg.Nothing,
-            description="One partition per task of a run: its trials, their rewards and evidence.",
-            group_name="runs",
-            kinds={"harbor"},
-        )
-    },
-    ins={
-        "taskset": dg.AssetIn("taskset", dagster_type=dg.Nothing),
-        "task_image": dg.AssetIn("task_image", dagster_type=dg.Nothing),
-    },
-    partitions_def=RUN_TASKS,
-    backfill_policy=dg.BackfillPolicy.single_run(),
-)
-def trial_results_on_cluster(taskset: None, task_image: None):
-    """The graph."""
+def _graph(taskset: None, task_image: None) -> dict[str, Any]:
     return {"trial_results": seal(plan(taskset=taskset, task_image=task_image).map(trial).collect())}
 
 
-def report_settled(instance: dg.DagsterInstance, plan: RunPlan, settled: Settled) -> None:
-    """Tell Dagster of a run's bundle, of what was published for it, and its last execution how the run ended.
-
-    Safe to be killed anywhere and done again.
-    """
-    run_id = plan.run_id
-    _report_published(instance, plan)
-    for run in instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}), limit=1):
-        tags = {"harbor/phase": str(settled.phase), "harbor/result_state": str(settled.state)}
-        instance.add_run_tags(run.run_id, tags)
-    instance.add_dynamic_partitions(str(RUNS.name), [run_id])
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization("merged_bundle", partition=run_id, metadata=bundle_metadata(settled.metadata))
-    )
-
-
-def _report_published(instance: dg.DagsterInstance, plan: RunPlan) -> None:
-    """The events of the run's task revisions and taskset that Dagster does not know yet. The events first, then the
-    keys: a key without an event would never be reported again."""
-    known = set(instance.get_dynamic_partitions(str(TASKS.name)))
-    keys: list[str] = []
-    for task in plan.tasks:
-        ref = Ref.parse(task.ref, workspace=plan.workspace)
-        if ref.partition_key in known:
-            continue
-        metadata = {"ref": task.ref, "native_task_id": task.native_task_id, "files_hash": task.files_hash}
-        tags = {"dagster/data_version": str(ref.fragment)}
-        instance.report_runless_asset_event(
-            dg.AssetMaterialization("harbor_task", partition=ref.partition_key, tags=tags, metadata=metadata)
-        )
-        keys.append(ref.partition_key)
-    if keys:
-        instance.add_dynamic_partitions(str(TASKS.name), keys)
-    ref = Ref.parse(plan.taskset_ref, workspace=plan.workspace)
-    if ref.partition_key not in instance.get_dynamic_partitions(str(TASKSETS.name)):
-        facts = {"ref": plan.taskset_ref, "tasks": len(plan.tasks)}
-        tags = {"dagster/data_version": str(ref.fragment)}
-        instance.report_runless_asset_event(
-            dg.AssetMaterialization("taskset", partition=ref.partition_key, tags=tags, metadata=facts)
-        )
-        instance.add_dynamic_partitions(str(TASKSETS.name), [ref.partition_key])
+with quietly():
+    trial_results_on_cluster = dg.graph_multi_asset(
+        name="trial_results",
+        outs={
+            "trial_results": dg.AssetOut(
+                is_required=False,
+                dagster_type=dg.Nothing,
+                description=TRIAL_RESULTS,
+                group_name="runs",
+                kinds={"harbor", "kubernetes"},
+                owners=OWNERS,
+                code_version=CODE_VERSION,
+            )
+        },
+        ins={
+            "taskset": dg.AssetIn("taskset", dagster_type=dg.Nothing),
+            "task_image": dg.AssetIn("task_image", dagster_type=dg.Nothing),
+        },
+        partitions_def=RUN_TASKS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )(_graph)

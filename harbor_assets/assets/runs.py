@@ -2,35 +2,45 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.events import AssetMaterializationPlannedData, DagsterEvent
 
-from harbor_assets.assets.suites import OWNERS, task_image, taskset
-from harbor_assets.domain.digests import digest_of
+from harbor_assets.assets.refusal import BY_HAND, NEVER_BY_DAGSTER
+from harbor_assets.assets.suites import CODE_VERSION, OWNERS, task_image, taskset
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.plans import PlannedTask
 from harbor_assets.engine.execution import Ended
 from harbor_assets.engine.lifecycle import RunEngine
-from harbor_assets.partitions import RUN_TASKS, RUNS, run_task_key
+from harbor_assets.events.bundles import bundle_metadata
+from harbor_assets.events.trials import task_result_event
+from harbor_assets.partitions import RUN_TAG, RUN_TASKS, RUNS, quietly, run_task_key
 
-RUN_TAG = "harbor/run_id"
-EXECUTION_TAG = "harbor/execution"
+TRIAL_RESULTS = f"""\
+One partition per task of a run, `run-…|index`: its trials, their rewards, outcomes and evidence.
+
+Green: at least one trial has a score. Red: none has; the observation beside it says why. A lost sandbox or a missing
+reward is never a zero.
+
+{BY_HAND}
+"""
+MERGED_BUNDLE = """\
+The result bundle of a run, `agent-eval-results/`: every planned trial with its outcome, the scores with their coverage,
+report, tables and evidence. Made when the run has ended, in whatever way.
+
+Materialising a partition merges an ended run again from its outcome rows, which gives the same bundle.
+"""
 
 
 def _run_trials(context: dg.AssetExecutionContext, engine: dg.ResourceParam[RunEngine]) -> Iterator[dg.Output[None]]:
     """Every task of the run that has no outcome yet. Made by a submitted run only: the run's tag says which."""
     run_id = context.run.tags.get(RUN_TAG)
-    if run_id is None:
-        raise dg.Failure(
-            "Trial results are made by submitting a run: harbor-assets runs submit --taskset REF. "
-            "Materialising partitions by hand would give them results that belong to no run.",
-            allow_retries=False,
-        )
+    if run_id is None or context.run.parent_run_id is not None:
+        raise dg.Failure(BY_HAND, allow_retries=False)
     ended = asyncio.run(_execute(context, engine, run_id))
     if ended is Ended.DONE:
         rows = engine.outcomes(run_id)
@@ -45,21 +55,24 @@ def _run_trials(context: dg.AssetExecutionContext, engine: dg.ResourceParam[RunE
     yield from ()
 
 
-def _trial_results(deps: Sequence[dg.AssetSpec]) -> dg.AssetsDefinition:
-    return dg.asset(
-        name="trial_results",
-        partitions_def=RUN_TASKS,
-        deps=deps,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        output_required=False,
-        description="One partition per task of a run: its trials, their rewards and evidence.",
-        group_name="runs",
-        kinds={"harbor"},
-        owners=OWNERS,
-    )(_run_trials)
+def _trial_results(deps: Sequence[dg.AssetSpec], config: Mapping[str, Any] | None = None) -> dg.AssetsDefinition:
+    with quietly():
+        return dg.asset(
+            name="trial_results",
+            partitions_def=RUN_TASKS,
+            deps=deps,
+            config_schema=config,
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            output_required=False,
+            description=TRIAL_RESULTS,
+            group_name="runs",
+            kinds={"harbor"},
+            owners=OWNERS,
+            code_version=CODE_VERSION,
+        )(_run_trials)
 
 
-trial_results = _trial_results([taskset, task_image])
+trial_results = _trial_results([taskset, task_image], NEVER_BY_DAGSTER)
 
 # The same asset as a worker executes it. Without range tags (see `Reporter`) Dagster cannot map the partitions of the
 # step to those of what it depends on, and fails when it looks up their versions; exact provenance is in the metadata.
@@ -71,7 +84,7 @@ async def _execute(context: dg.AssetExecutionContext, engine: RunEngine, run_id:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)  # Dagster's own handler would raise anywhere inside the loop
-    return await engine.execute(run_id, Reporter(context.op_execution_context), stop)
+    return await engine.execute(run_id, Reporter(context.op_execution_context, engine), stop)
 
 
 class Reporter:
@@ -81,8 +94,8 @@ class Reporter:
     task before the first trial, and turn finished partitions red when a later execution has gaps.
     """
 
-    def __init__(self, context: dg.OpExecutionContext) -> None:
-        self._context = context
+    def __init__(self, context: dg.OpExecutionContext, engine: RunEngine) -> None:
+        self._context, self._engine = context, engine
 
     def task_began(self, run_id: str, task: PlannedTask) -> None:
         data = AssetMaterializationPlannedData(dg.AssetKey("trial_results"), partition=run_task_key(run_id, task.index))
@@ -92,69 +105,33 @@ class Reporter:
         self._context.instance.report_dagster_event(event, self._context.run_id)
 
     def task_ended(self, run_id: str, task: PlannedTask, rows: Sequence[TrialOutcome]) -> None:
-        key = run_task_key(run_id, task.index)
-        metadata = _metadata(task, rows)
-        if any(row.outcome is Outcome.SCORED for row in rows):
-            self._context.log_event(
-                dg.AssetMaterialization(
-                    "trial_results",
-                    partition=key,
-                    metadata=metadata,
-                    tags={"dagster/data_version": digest_of([row.model_dump(mode="json") for row in rows])},
-                )
-            )
-        elif rows:
-            self._context.log_event(dg.AssetObservation("trial_results", partition=key, metadata=metadata))
+        if rows:
+            place = lambda path: self._engine.place(run_id, path)  # noqa: E731
+            self._context.log_event(task_result_event(run_id, task, rows, place))
         for row in rows:
             if row.outcome is not Outcome.SCORED:
                 self._context.log.warning(f"{row.trial_id}: {row.outcome} ({row.reason}) {row.message or ''}")
 
 
-def _metadata(task: PlannedTask, rows: Sequence[TrialOutcome]) -> dict[str, Any]:
-    rewards = [row.reward for row in rows if row.reward is not None]
-    seconds = sum((t.end - t.start).total_seconds() for row in rows for t in row.tries if t.end)
-    metadata: dict[str, Any] = {
-        "task": task.name,
-        "task_ref": task.ref,
-        "files_hash": task.files_hash,
-        "trial_key": task.trial_key,
-        "trials": len(rows),
-        "outcomes": ", ".join(f"{row.outcome} ({row.reason})" for row in rows),
-        "duration_seconds": dg.MetadataValue.float(round(seconds, 3)),
-    }
-    if rewards:
-        metadata["reward"] = dg.MetadataValue.float(sum(rewards) / len(rewards))
-    if any(len(row.rewards) > 1 for row in rows):
-        metadata["rewards"] = dg.MetadataValue.json({str(row.k): row.rewards for row in rows if row.rewards})
-    if flags := sorted({flag for row in rows for flag in row.flags}):
-        metadata["flags"] = ", ".join(flags)
-    evidence = [row.evidence for row in rows if row.evidence]
-    if evidence:
-        metadata["evidence"] = ", ".join(evidence)
-    return metadata
-
-
 @dg.asset(
     partitions_def=RUNS,
     deps=[trial_results],
-    description="The merged result bundle of a run: agent-eval-results with report, summary and evidence.",
+    description=MERGED_BUNDLE,
     group_name="runs",
     kinds={"parquet"},
     owners=OWNERS,
+    code_version=CODE_VERSION,
 )
 def merged_bundle(context: dg.AssetExecutionContext, engine: dg.ResourceParam[RunEngine]) -> dg.MaterializeResult:
     """Settle an ended run again from its outcome rows: gives the same bundle."""
+    run_id = context.partition_key
     try:
-        settled = engine.settle(context.partition_key)
+        settled, plan, rows = engine.settle_again(run_id)
     except HarborAssetsError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    return dg.MaterializeResult(metadata=bundle_metadata(settled.metadata))
-
-
-def bundle_metadata(facts: dict[str, Any]) -> dict[str, Any]:
-    """Metadata of a bundle's materialisation from what settling it told; unknown figures are left out."""
-    return {
-        name: dg.MetadataValue.path(value) if name == "report" else value
-        for name, value in facts.items()
-        if value is not None
-    }
+    if settled.error:
+        raise dg.Failure(settled.error, allow_retries=False)
+    metadata = bundle_metadata(
+        plan, rows, phase=settled.phase, state=settled.state, place=lambda path: engine.place(run_id, path)
+    )
+    return dg.MaterializeResult(metadata=metadata)

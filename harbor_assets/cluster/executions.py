@@ -175,7 +175,10 @@ class ClusterExecutions:
         remote, code = self._origins()
         created = instance.create_run_for_job(
             recon_job_from_origin(code).get_definition(),
-            run_config={"execution": {"config": {"max_concurrent": min(plan.n_concurrent, self._cap)}}},
+            run_config={
+                "execution": {"config": {"max_concurrent": min(plan.n_concurrent, self._cap)}},
+                "ops": {"trial_results": {"ops": {"plan": {"config": {"submitted_run": run.id}}}}},
+            },
             tags={
                 RUN_TAG: run.id,
                 EXECUTION_TAG: str(run.executions),

@@ -3,20 +3,21 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harbor_assets.domain.errors import StorageFull
+from harbor_assets.domain.errors import NotReady, StorageFull
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase, result_state, run_phase, task_phase
-from harbor_assets.domain.plans import PlannedTask
-from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run
+from harbor_assets.domain.plans import PlannedTask, RunPlan
+from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run, bundle_key
 from harbor_assets.engine.account import Lost, lost_tries, never_ran, row, unfinished
 from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
+from harbor_assets.engine.inspection import Finding, Inspection
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,15 @@ class RunEngine:
         """The rows so far; those of one task where `index` says so."""
         return self._runs.outcomes(run_id, index)
 
+    def place(self, run_id: str, path: str) -> str:
+        """Where a person finds a file or folder of the run's bundle: a path for a folder store, else the URL."""
+        return self._artifacts.url(f"{bundle_key(run_id)}/{path}".rstrip("/"))
+
+    def inspect(self, run_id: str, names: Sequence[str] | None = None) -> Iterator[Finding]:
+        """What is found when the run's merged bundle is read back: see `engine/inspection.py`."""
+        run = self._runs.get_run(run_id)
+        return Inspection(run, self._runs.outcomes(run_id), self._artifacts).find(names)
+
     def task_files(self, task: PlannedTask) -> list[tuple[str, int]]:
         """(path, bytes) of a task's files, sorted."""
         folder = self._folders.get(task)
@@ -159,6 +169,19 @@ class RunEngine:
             error=error,
             metadata={"phase": str(phase), **metadata},
         )
+
+    def settle_again(self, run_id: str) -> tuple[Settled, RunPlan, Sequence[TrialOutcome]]:
+        """Merge an ended run's bundle once more: what it says, with plan and rows.
+
+        Raises `NotReady` for a run that goes on: settling it would end every trial that has no outcome yet.
+        """
+        run = self._runs.get_run(run_id)
+        if not run.phase.terminal:
+            raise NotReady(
+                f"Run {run_id} is {run.phase}; its bundle is merged when it has ended. "
+                f"Follow it with: harbor-assets runs status {run_id} --watch"
+            )
+        return self.settle(run_id), run.plan, self._runs.outcomes(run_id)
 
     def finish(self, run_id: str, settled: Settled) -> Run:
         """Write the terminal phase, last of all, and drop the run's scratch folder."""

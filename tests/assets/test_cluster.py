@@ -1,6 +1,7 @@
 """The cluster form of `trial_results`, executed in this process: the same engine calls and the same partitions."""
 
 import asyncio
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,20 @@ import pytest
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.partition_status_cache import get_partition_subsets
 
-from harbor_assets.assets.cluster import report_settled, trial_results_on_cluster
+from harbor_assets.assets.cluster import trial_results_on_cluster
 from harbor_assets.assets.runs import merged_bundle
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
 from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.plans import PlannedTask
+from harbor_assets.engine.inspection import Finding
+from harbor_assets.events.settling import report_published, report_settled
 from harbor_assets.jobs import evaluate
 from harbor_assets.partitions import RUN_TASKS, run_task_key
 from tests.engine.test_execution import RUN, House, graded
 
 
-def execute(house: House, instance: dg.DagsterInstance, **tags: str) -> dg.ExecuteInProcessResult:
+def execute(house: House, instance: dg.DagsterInstance, submitted: str = RUN, **tags: str) -> dg.ExecuteInProcessResult:
     definitions = dg.Definitions(
         assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle],
         jobs=[evaluate],
@@ -29,7 +32,9 @@ def execute(house: House, instance: dg.DagsterInstance, **tags: str) -> dg.Execu
     )
     instance.add_dynamic_partitions("run_task", [run_task_key(RUN, task.index) for task in house.plan.tasks])
     job = definitions.resolve_job_def("evaluate")
-    return job.execute_in_process(instance=instance, tags={"harbor/run_id": RUN, **tags}, raise_on_error=False)
+    config = {"ops": {"trial_results": {"ops": {"plan": {"config": {"submitted_run": submitted}}}}}}
+    tags = {"harbor/run_id": RUN, **tags}
+    return job.execute_in_process(instance=instance, tags=tags, run_config=config, raise_on_error=False)
 
 
 class Playing(House):
@@ -94,12 +99,22 @@ def test_by_hand_is_refused_with_the_way_to_do_it(tmp_path: Path, instance: dg.D
     assert not result.success
 
 
+def test_by_hand_is_refused_before_a_run_is_made(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    house = Playing(tmp_path, graded)
+    with pytest.raises(dg.DagsterInvalidConfigError, match="harbor-assets runs submit --taskset REF"):
+        execute(house, instance, submitted="")
+    assert instance.get_runs() == []
+    assert partitions(instance) == [[], [], []]
+
+
 def test_the_end_is_reported_once_with_what_was_published(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     house = Playing(tmp_path, graded)
     execute(house, instance)
     settled = house.engine.settle(RUN)
+    rows, findings = house.engine.outcomes(RUN), [Finding("coverage", passed=False, text="few", warning=True)]
     for _ in range(2):
-        report_settled(instance, house.plan, settled)
+        report_published(instance, house.plan, lock=nullcontext)
+        report_settled(instance, house.plan, settled, rows, findings, place=str, lock=nullcontext)
     assert instance.get_materialized_partitions(dg.AssetKey("merged_bundle")) == {RUN}
     assert len(instance.get_materialized_partitions(dg.AssetKey("harbor_task"))) == 3
     assert len(instance.get_dynamic_partitions("task")) == 3

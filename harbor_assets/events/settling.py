@@ -1,0 +1,92 @@
+"""Telling Dagster of a run that has ended: what was published for it, its bundle, the checks, and its final words.
+
+Safe to be killed anywhere and done again. Keys are added under `lock`, since adding by two at once can break both.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import dagster as dg
+from dagster._core.event_api import PartitionKeyFilter
+
+from harbor_assets.domain.names import Ref
+from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.plans import PlannedTask, RunPlan
+from harbor_assets.engine.inspection import Finding
+from harbor_assets.engine.lifecycle import Settled
+from harbor_assets.events.bundles import bundle_event, bundle_metadata, check_event
+from harbor_assets.events.suites import task_event, taskset_event
+from harbor_assets.events.trials import Place
+from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS, TASKS, TASKSETS
+
+Lock = Callable[[], AbstractContextManager[None]]
+TaskFiles = Callable[[PlannedTask], Sequence[tuple[str, int]] | None]
+
+
+def report_published(
+    instance: dg.DagsterInstance,
+    plan: RunPlan,
+    *,
+    lock: Lock,
+    files: TaskFiles = lambda task: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """The events of the run's task revisions and taskset that Dagster does not know yet.
+
+    Each event first, then its key: a key without an event would never be reported again. Stopped midway it loses
+    nothing: the next run of the same tasks reports what is missing.
+    """
+    known = set(instance.get_dynamic_partitions(str(TASKS.name)))
+    for task in plan.tasks:
+        key = Ref.parse(task.ref, workspace=plan.workspace).partition_key
+        if key in known:
+            continue
+        if stop():
+            return
+        event = task_event(
+            task.ref,
+            native_task_id=task.native_task_id,
+            files_hash=task.files_hash,
+            workspace=plan.workspace,
+            files=files(task),
+        )
+        instance.report_runless_asset_event(event)
+        with lock():
+            instance.add_dynamic_partitions(str(TASKS.name), [key])
+    key = Ref.parse(plan.taskset_ref, workspace=plan.workspace).partition_key
+    if key not in instance.get_dynamic_partitions(str(TASKSETS.name)):
+        tasks = [task.ref for task in plan.tasks]
+        instance.report_runless_asset_event(taskset_event(plan.taskset_ref, tasks, workspace=plan.workspace))
+        with lock():
+            instance.add_dynamic_partitions(str(TASKSETS.name), [key])
+
+
+def report_settled(
+    instance: dg.DagsterInstance,
+    plan: RunPlan,
+    settled: Settled,
+    rows: Sequence[TrialOutcome],
+    findings: Sequence[Finding],
+    *,
+    place: Place,
+    lock: Lock,
+) -> None:
+    """The bundle and its checks, and on the run's last execution how the run ended."""
+    for run in instance.get_runs(dg.RunsFilter(tags={RUN_TAG: plan.run_id}, job_name=EVALUATE), limit=1):
+        tags = {"harbor/phase": str(settled.phase), "harbor/result_state": str(settled.state)}
+        instance.add_run_tags(run.run_id, tags)
+    with lock():
+        instance.add_dynamic_partitions(str(RUNS.name), [plan.run_id])
+    if settled.error is None:
+        metadata = bundle_metadata(plan, rows, phase=settled.phase, state=settled.state, place=place)
+        instance.report_runless_asset_event(bundle_event(plan.run_id, metadata))
+    for finding in findings:
+        if not _checked(instance, finding.name, plan.run_id):
+            instance.report_runless_asset_event(check_event(plan.run_id, finding))
+
+
+def _checked(instance: dg.DagsterInstance, name: str, run_id: str) -> bool:
+    """Whether that check has a result for the run's bundle; Dagster refuses a second one that belongs to no run."""
+    key = dg.AssetCheckKey(dg.AssetKey("merged_bundle"), name)
+    only = PartitionKeyFilter(key=run_id)
+    return bool(instance.event_log_storage.get_asset_check_execution_history(key, limit=1, partition_filter=only))

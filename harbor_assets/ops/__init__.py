@@ -1,0 +1,1 @@
+"""What the jobs of the Launchpad do. Each calls what the command line calls."""

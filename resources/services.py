@@ -1,0 +1,24 @@
+"""What the Launchpad's jobs use, as Dagster resources: the settings of the process in, the wired service out."""
+
+import dagster as dg
+
+from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.interfaces.publisher import Publisher
+from harbor_assets.settings import Settings
+from harbor_assets.wiring import local_services, wire
+
+
+class EvaluationsResource(dg.ConfigurableResource[Evaluations]):
+    """Runs as a service, on the home or deployment that the environment names."""
+
+    def create_resource(self, context: dg.InitResourceContext) -> Evaluations:
+        """Nothing is opened before it is used."""
+        return wire(Settings.load()).evaluations
+
+
+class PublisherResource(dg.ConfigurableResource[Publisher]):
+    """Publishing suites to the home that the environment names."""
+
+    def create_resource(self, context: dg.InitResourceContext) -> Publisher:
+        """The home is made if it is missing."""
+        return Publisher(local_services())
