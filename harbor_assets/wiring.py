@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harbor_assets.domain.plans import PlannedTask, RunPlan
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
-    from harbor_assets.engine.ports import Profiles
+    from harbor_assets.engine.ports import Profiles, TaskFolders, TaskVerifier
 
 
 _MIRROR_SECONDS = (
@@ -67,7 +67,6 @@ class Services:
         from harbor_assets.images import registries_of
         from harbor_assets.images.buildkit import BuildKit
         from harbor_assets.images.registry import RegistryClient
-        from harbor_assets.sources.folders import ArchiveTaskFolders
 
         settings = self.settings
         registries = registries_of(
@@ -77,12 +76,26 @@ class Services:
         return ImageBuilds(
             tasks=self.catalog,
             images=self.catalog,
-            folders=ArchiveTaskFolders(self.artifacts, settings.cache / "tasks"),
+            folders=self.folders,
             registry=RegistryClient(registries),
             artifacts=self.artifacts,
             builder=BuildKit(settings.buildkit, registries) if can_build else None,
             prefix=settings.registry,
         )
+
+    @cached_property
+    def folders(self) -> "TaskFolders":
+        """Tasks unpacked from their archives."""
+        from harbor_assets.sources.folders import ArchiveTaskFolders
+
+        return ArchiveTaskFolders(self.artifacts, self.settings.cache / "tasks")
+
+    @cached_property
+    def verifier(self) -> "TaskVerifier":
+        """Who reads a task from its archive before it is registered."""
+        from harbor_assets.sources.verify import ArchiveVerifier
+
+        return ArchiveVerifier(self.folders)
 
     @property
     def tasks(self) -> "Catalog":
@@ -190,13 +203,12 @@ class Services:
         from harbor_assets.engine.lifecycle import RunEngine
         from harbor_assets.leaderboard.parquet import ParquetTables
         from harbor_assets.report import HtmlReport
-        from harbor_assets.sources.folders import ArchiveTaskFolders
         from harbor_assets.trials.harbor import HarborTrialRunner
 
         return RunEngine(
             runs=self.catalog,
             artifacts=self.artifacts,
-            folders=ArchiveTaskFolders(self.artifacts, self.settings.cache / "tasks"),
+            folders=self.folders,
             runner=HarborTrialRunner(self._environment),
             bundles=BundleMaker(
                 tasks=self.catalog,

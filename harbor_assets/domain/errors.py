@@ -6,6 +6,7 @@
     ├── Refused                 the request cannot be done as asked; nothing was started or stored
     │   ├── NotFound            the thing named does not exist
     │   ├── Conflict            somebody else changed the same thing first; look, then repeat
+    │   ├── BadArchive          a task's archive is not what the task says, or not one that can be unpacked
     │   ├── IdempotencyConflict the key was used before with a different request
     │   └── HomeUnusable        the home folder cannot be read or written
     ├── NotReady                asked too early (results of a run that still goes on); ask again later
@@ -59,6 +60,10 @@ class NotFound(Refused):
 
 class Conflict(Refused):
     """Somebody else created or changed the same thing first, also after tries in a row. Look at it, then repeat."""
+
+
+class BadArchive(Refused):
+    """A task's archive is not what the task says it is, or not one that can be unpacked and run."""
 
 
 class IdempotencyConflict(Refused):

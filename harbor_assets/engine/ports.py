@@ -17,7 +17,7 @@ from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import ImageConfig, PlannedTask, RunPlan, SandboxChoice
 from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.domain.runs import Run, RunMarks
-from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
+from harbor_assets.domain.tasks import HarborTask, Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.domain.views import LogChunk
 from harbor_assets.engine.report import Report
 
@@ -255,6 +255,15 @@ class TaskFolders(Protocol):
     def get(self, task: Archived) -> Path:
         """A read-only folder with the task's files. Raises `Broken` if the archive is unsafe or not what its hash says,
         `NotFound` if there is none."""
+        ...
+
+
+class TaskVerifier(Protocol):
+    """Reads task definitions from the archives they name."""
+
+    def verify(self, spec: HarborTask) -> HarborTask:
+        """The definition with `instruction` and `config` as the archive has them. Raises `BadArchive` where the archive
+        has another hash or native id, breaks a rule of archives or tasks; `NotFound` if there is none."""
         ...
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from harbor_assets.engine.evaluations import Evaluations
     from harbor_assets.engine.images import ImageBuilds
-    from harbor_assets.engine.ports import Artifacts, TaskCatalog
+    from harbor_assets.engine.ports import Artifacts, TaskCatalog, TaskVerifier
     from harbor_assets.wiring import Services
 
 
@@ -21,10 +21,13 @@ class Backend:
     evaluations: "Evaluations"
     tasks: "TaskCatalog"
     artifacts: "Artifacts"
+    verifier: "TaskVerifier"
     scratch: Path | None = None
     images: "ImageBuilds | None" = None
 
     @classmethod
     def of(cls, services: "Services", scratch: Path | None = None) -> "Backend":
         """The parts of wired services. Nothing is connected before it is used."""
-        return cls(services.evaluations, services.tasks, services.artifacts, scratch, services.images)
+        return cls(
+            services.evaluations, services.tasks, services.artifacts, services.verifier, scratch, services.images
+        )

@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tomli
 
 from harbor_assets.domain.archives import fileset_ref
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, TaskInput, TasksetInput
 from harbor_assets.engine.publish import PublishTarget
 from harbor_assets.interfaces.cli.session import open_session
+from harbor_assets.sources.archive import pack
 from tests.fakes.publishing import MemoryPublishTarget
+from tests.suites.make import INSTRUCTION, make_task
 
 
 @pytest.fixture(params=["memory", "client"])
@@ -22,13 +25,20 @@ def target(request: pytest.FixtureRequest) -> Iterator[PublishTarget]:
         yield session.client
 
 
-def archived(target: PublishTarget, tmp_path: Path, native: str, digest: str = "a") -> TaskInput:
-    files_hash = digest * 64
+def archived(target: PublishTarget, tmp_path: Path, native: str, content: str = "a") -> TaskInput:
+    """A task's definition by a real archive, which is stored."""
+    folder = make_task(tmp_path / content, native, files={"content.txt": content})
+    files_hash = pack(folder, tmp_path / "archive")
     source = ArchiveSource(fileset_ref=fileset_ref("default", native, files_hash), files_hash=files_hash)
-    (tmp_path / "archive").write_bytes(digest.encode())
     target.put_archive(source.fileset_ref, source.files_hash, tmp_path / "archive")
-    harbor_hash = HarborHash(digest=files_hash, harbor_version="0.26.0")
-    return TaskInput(spec=HarborTask(native_task_id=native, source=source, harbor_hash=harbor_hash, config={"x": 1.0}))
+    spec = HarborTask(
+        native_task_id=native,
+        source=source,
+        harbor_hash=HarborHash(digest="1" * 64, harbor_version="0.26.0"),
+        instruction=INSTRUCTION.strip(),
+        config=tomli.loads((folder / "task.toml").read_text()),
+    )
+    return TaskInput(spec=spec)
 
 
 def test_archives_are_there_once_stored(target: PublishTarget, tmp_path: Path):

@@ -15,6 +15,7 @@ from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, Ta
 from harbor_assets.domain.views import LogChunk
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.planning import Deployment
+from harbor_assets.engine.ports import TaskVerifier
 from harbor_assets.interfaces.backend import Backend
 from tests.fakes.artifacts import MemoryArtifacts
 
@@ -60,6 +61,13 @@ class Logs:
         return LogChunk(text=text, next_offset=offset + len(text), done=True)
 
 
+class Believing:
+    """Takes a client's word; `tests/api/test_registration.py` is about archives."""
+
+    def verify(self, spec: HarborTask) -> HarborTask:
+        return spec
+
+
 class World:
     """A backend and the means to move it on."""
 
@@ -80,7 +88,10 @@ class World:
             ),
         )
         self.images = None
-        self.backend = Backend(evaluations=self.evaluations, tasks=self.catalog, artifacts=self.artifacts)
+        self.verifier: TaskVerifier = Believing()
+        self.backend = Backend(
+            evaluations=self.evaluations, tasks=self.catalog, artifacts=self.artifacts, verifier=self.verifier
+        )
 
     def publish(self, *names: str, taskset: str = "suite") -> str:
         """Store tasks and a taskset of them; returns its pinned reference."""

@@ -37,7 +37,7 @@ def create_app(backend: Backend) -> FastAPI:
     app.add_exception_handler(Exception, _our_fault)
     workspaces = APIRouter(prefix=BASE)
     for router in (
-        tasks_router(backend.tasks),
+        tasks_router(backend.tasks, backend.verifier),
         tasksets_router(backend.tasks),
         images_router(backend.images, backend.tasks),
         check_router(backend.evaluations),

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.tasks import Body, Record, Task, TaskInput, Taskset, TasksetInput
-from harbor_assets.engine.ports import Page, TaskCatalog
+from harbor_assets.engine.ports import Page, TaskCatalog, TaskVerifier
+from harbor_assets.engine.registration import register_task
 from harbor_assets.interfaces.api.answers import (
     Listed,
     Name,
@@ -37,15 +38,16 @@ class Found(Body):
     data: list[Task]
 
 
-def tasks_router(catalog: TaskCatalog) -> APIRouter:
+def tasks_router(catalog: TaskCatalog, verifier: TaskVerifier) -> APIRouter:
     """`/tasks`, and `/tasks:lookup`."""
     router = APIRouter(tags=["tasks"], route_class=StrictRoute)
 
     @router.put("/tasks/{name}", response_model=Task, responses=_CUT)
     def put_task(workspace: Name, name: Name, body: TaskInput, project: str | None = None) -> Response:
-        """Create or replace a task: 201 if a revision was cut, 200 if its content is that of `latest`."""
+        """Create or replace a task, read from its archive: 201 if a revision was cut, 200 if its content is that of
+        `latest`; 400 for an archive that does not fit."""
         _no_project(project)
-        task, cut = catalog.put_task(workspace, name, body)
+        task, cut = register_task(workspace, name, body, tasks=catalog, verifier=verifier)
         return model(task, 201 if cut else 200)
 
     @router.post("/tasks:lookup", response_model=Found)
