@@ -10,7 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import annotated_types
+import pydantic
+import pydantic_core
 import pytest
+import typing_extensions
+import typing_inspection
 
 pytest.importorskip("harbor")
 
@@ -201,10 +206,13 @@ async def egress(namespace: str) -> AsyncIterator[str]:
         await pod.create(asyncio.get_running_loop().time() + 60)
         try:
             await pod.until_running(asyncio.get_running_loop().time() + 60, 30)
-            assert await pod.exec(["pip", "install", "-q", "pydantic"]) == 0
-            source = Path(harbor_assets.__file__).parent
+            channel, source = PodChannel(pod), Path(harbor_assets.__file__).parent
             for part in ("domain", "sandboxes"):
-                await files.upload_folder(PodChannel(pod), source / part, f"/app/harbor_assets/{part}")
+                await files.upload_folder(channel, source / part, f"/app/harbor_assets/{part}")
+            for module in (pydantic, pydantic_core, annotated_types, typing_inspection):
+                folder = Path(str(module.__file__)).parent
+                await files.upload_folder(channel, folder, f"/app/{folder.name}")
+            await files.upload_file(channel, Path(typing_extensions.__file__), "/app/typing_extensions.py")
             await pod.exec(["sh", "-c", "cd /app; touch harbor_assets/__init__.py; "
                             "nohup python -m harbor_assets.sandboxes.kubernetes.proxy >/proxy.log 2>&1 & "
                             "mkdir /w; echo web > /w/index.html; nohup python -m http.server -d /w 80 >/dev/null 2>&1 & sleep 2"])  # fmt: skip
