@@ -1,7 +1,9 @@
 """Judge one task folder: all that would make Harbor, the archive or the catalog refuse it, by file and reason."""
 
+import errno
 import os
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +30,7 @@ _KINDS = {
 def check_folder(scan: Scan) -> CheckedFolder:
     """Check a task folder. Never raises for what is in it; each fault is named, and Harbor has the last word."""
     found = _Findings(scan)
-    for path, reason in [*scan.unreadable, *tree_problems(scan.folder.name, scan.entries)]:
+    for path, reason in [*scan.unreadable, *_closed(scan), *tree_problems(scan.folder.name, scan.entries)]:
         found.add(path, reason)
     text = found.text("task.toml", "is missing; a task needs it (other folders do not belong in a suite)")
     toml = read_task_toml(text, scan.folder.name) if text is not None else None
@@ -53,6 +55,13 @@ def check_folder(scan: Scan) -> CheckedFolder:
     )
 
 
+def _closed(scan: Scan) -> Iterator[tuple[str, str]]:
+    """Files that this user may not read: publishing would fail on them, and for the whole suite."""
+    for entry in scan.entries:
+        if entry.kind == "file" and not os.access(scan.folder / entry.path, os.R_OK, effective_ids=True):
+            yield entry.path, f"cannot be read: {os.strerror(errno.EACCES)}"
+
+
 def folder_text(folder: Path) -> str:
     """The path as it is; one that is not UTF-8 (its task cannot be valid) in a form that can be kept as text."""
     return os.fsencode(folder).decode(errors="backslashreplace")
@@ -68,7 +77,9 @@ class _Findings:
         self.tree = Tree(self.scan.entries)
 
     def add(self, path: str, reason: str) -> None:
-        self.problems.append(FileProblem(file=visible(path) or ".", reason=visible(reason)))
+        problem = FileProblem(file=visible(path) or ".", reason=visible(reason))
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def cut(self) -> tuple[FileProblem, ...]:
         rest = len(self.problems) - _PROBLEMS_KEPT

@@ -14,21 +14,23 @@ from harbor_assets.sources.checks import check_folder, folder_text
 from harbor_assets.sources.scan import scan
 
 _KIND = "checked"
+_NO_TASKS = frozenset({"__pycache__"})  # what programs leave beside tasks
 
 
 def read_suite(path: Path, *, cache: StatusCache | None = None, strict: bool = False) -> Suite:
     """The suite in `path`: each folder in it is a task, valid or named among the invalid with file and reason.
 
-    Files and hidden entries beside the tasks are no tasks; a `task_template` is skipped with a warning. The suite's
-    name is the folder's (see `suite_name`). `strict`: unknown keys make a task invalid. Raises `Refused` where there is
-    no suite at all: no such folder, a file, a single task, nothing in it, or nothing that this user may read.
+    Files, hidden entries and `__pycache__` beside the tasks are no tasks; a `task_template` is skipped with a warning.
+    The suite's name is the folder's (see `suite_name`). `strict`: unknown keys make a task invalid. Raises `Refused`
+    where there is no suite at all: no such folder, a file, a single task, nothing in it, or nothing that this user may
+    read.
     """
     given = Path(os.path.abspath(path))  # noqa: PTH100 - the name the user wrote, not the one a link leads to
     folder, children = _open(given)
     found: list[CheckedFolder] = []
     warnings: list[str] = []
     for child in sorted(children, key=lambda entry: entry.name):
-        if child.name.startswith(".") or _is_file(child):
+        if child.name.startswith(".") or child.name in _NO_TASKS or _is_file(child):
             continue
         if child.name == RESERVED_ROOT and child.is_dir(follow_symlinks=False):
             warnings.append(f"{RESERVED_ROOT} is skipped: it is where new tasks are copied from, not a task")

@@ -153,6 +153,11 @@ def test_warnings_are_told_and_cut_and_strict_refuses(cli: Cli, suite: Path):
 # --- submit -------------------------------------------------------------------------------------------------------
 
 
+def test_only_tasks_that_moved_are_named(cli: Cli, suite: Path):
+    said = cli("runs", "submit", "--harbor-dir", suite, "--tasks", "0,2")
+    assert "Indexes in this run differ from those of the suite: 2 is 1\n" in said.out
+
+
 def test_submit_says_what_it_did_and_how_to_go_on(cli: Cli, suite: Path, w: World):
     said = cli("runs", "submit", "--harbor-dir", suite, "--tasks", "1", "--agent", "nop", "-n", "2", "--cpus", "1.5")
     assert (said.code, said.err) == (0, "")

@@ -40,6 +40,12 @@ def only_fault(root: Path, name: str) -> InvalidTask:
     return fault
 
 
+def test_what_programs_leave_beside_tasks_is_no_task(root: Path) -> None:
+    (root / "__pycache__").mkdir()
+    (root / "__pycache__" / "x.pyc").write_bytes(b"x")
+    assert read_suite(root).invalid == ()
+
+
 def test_a_good_suite(root: Path):
     make_task(root, "by-folder", files={"instruction.md": "<!-- SPDX-License-Identifier: X -->\nDo it\n"})
     suite = read_suite(root)
@@ -243,13 +249,15 @@ def test_what_this_user_may_not_read_is_said_so(root: Path):
     make_task(root, "closed").chmod(0)
     (make_task(root, "half") / "environment").chmod(0)
     (make_task(root, "secret") / "instruction.md").chmod(0)
+    (make_task(root, "shut") / "solution" / "solve.sh").chmod(0)
     for folder in root.parents:
         folder.chmod(folder.stat().st_mode | 0o055)
-    assert len(read_suite(root).tasks) == 4  # root may; this also imports what the other user may not
+    assert len(read_suite(root).tasks) == 5  # root may; this also imports what the other user may not
     assert as_nobody(root).splitlines() == [
         "closed: .: cannot be read: Permission denied",
         "half: environment: cannot be read: Permission denied",
         "secret: instruction.md: cannot be read: Permission denied",
+        "shut: solution/solve.sh: cannot be read: Permission denied",
     ]
     root.chmod(0)
     assert "cannot be read: Permission denied; give it to this user" in as_nobody(root)

@@ -102,10 +102,10 @@ class Submission:
     def _tell(self, session: Session, chosen: Chosen, submitted: Submitted, out: Output) -> None:
         run = submitted.run
         words = session.own_words()
-        if chosen.taskset is None and any(task.index != at for at, task in enumerate(chosen.tasks)):
-            moved = ", ".join(f"{task.index} is {at}" for at, task in list(enumerate(chosen.tasks))[:INDEXES_SHOWN])
-            more = f", … ({len(chosen.tasks)} tasks)" if len(chosen.tasks) > INDEXES_SHOWN else ""
-            out.line(f"Indexes in this run differ from those of the suite: {moved}{more}")
+        moved = [f"{task.index} is {at}" for at, task in enumerate(chosen.tasks) if task.index != at]
+        if chosen.taskset is None and moved:
+            more = f", … ({len(moved)} tasks)" if len(moved) > INDEXES_SHOWN else ""
+            out.line(f"Indexes in this run differ from those of the suite: {', '.join(moved[:INDEXES_SHOWN])}{more}")
         out.line(f"Sandbox {run.sandbox}: {run.sandbox_why}")
         for text in run.sandbox_notes:
             out.line(f"Note: {text}")
