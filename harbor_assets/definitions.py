@@ -9,7 +9,7 @@ import dagster as dg
 from harbor_assets.assets.runs import merged_bundle, trial_results, trial_results_alone
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
 from harbor_assets.checks.bundles import bundle_checks
-from harbor_assets.jobs import evaluate, evaluate_with, publish_suite, submit_evaluation
+from harbor_assets.jobs import evaluate, evaluate_with, publish_suite, settle, submit_evaluation
 from harbor_assets.settings import Settings
 from resources.engine import EngineResource
 from resources.services import EvaluationsResource, PublisherResource
@@ -28,15 +28,17 @@ def _local() -> dg.Definitions:
 
 def _deployment(settings: Settings) -> dg.Definitions:
     from harbor_assets.assets.cluster import trial_results_on_cluster
+    from harbor_assets.assets.settling import merged_bundle_on_cluster
     from harbor_assets.cluster.executor import kubernetes_executor
+    from resources.upkeep import UpkeepResource
     from sensors.deployment import deployment_sensors
 
     return dg.Definitions(
-        assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle],
+        assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle_on_cluster],
         asset_checks=bundle_checks,
         # Without publish_suite: no pod of a deployment sees a user's folder.
-        jobs=[evaluate_with(kubernetes_executor), submit_evaluation],
-        resources=_RESOURCES,
+        jobs=[evaluate_with(kubernetes_executor), settle, submit_evaluation],
+        resources={**_RESOURCES, "upkeep": UpkeepResource()},
         sensors=deployment_sensors(settings),
     )
 

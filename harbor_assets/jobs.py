@@ -18,6 +18,13 @@ def evaluate_with(executor: dg.ExecutorDefinition) -> UnresolvedAssetJobDefiniti
     )
 
 
+settle = dg.define_asset_job(
+    "settle",
+    selection=["merged_bundle"],
+    executor_def=dg.in_process_executor,
+    description="Merges the results of a run that has ended. Started by the sensor of the same name.",
+)
+
 evaluate = evaluate_with(dg.in_process_executor)  # the trials run side by side inside the one step
 
 

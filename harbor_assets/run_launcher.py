@@ -36,7 +36,7 @@ class DeploymentRunLauncher(ClusterRunLauncher):
     def terminate(self, run_id: str) -> bool:
         """Cancel the evaluation behind the Dagster run; False if it has ended."""
         run = self._instance.get_run_by_id(run_id)
-        ours = run.tags.get("harbor/run_id") if run else None
+        ours = run.tags.get("harbor/run_id") if run and run.job_name == "evaluate" else None
         if run is None or run.is_finished:
             return False
         if ours is not None:

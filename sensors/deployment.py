@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from harbor_assets.domain.runs import Run
-from harbor_assets.engine.lifecycle import Settled
-from harbor_assets.events.settling import report_published, report_settled
+from harbor_assets.jobs import settle as settle_job
+from harbor_assets.partitions import RUN_TAG, RUNS
 from harbor_assets.settings import Settings
-from harbor_assets.wiring import Services, wire
+from harbor_assets.wiring import wire
+from sensors.publications import publication_sensor
 
 
 def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
@@ -18,14 +18,24 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
 
     @dg.sensor(
         name="settle",
+        job=settle_job,
         minimum_interval_seconds=often,
         default_status=running,
-        description="Merges the results of runs that have ended, and lets runs go on that have lost their worker.",
+        description="Has the results of ended runs merged, and lets runs go on that have lost their worker.",
     )
-    def settle(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        services = wire(settings)
-        return _say(
-            services.upkeep.settle_ended(lambda run, settled: _report(context.instance, services, run, settled))
+    def settle(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        lines, orders = wire(settings).upkeep.attend()
+        for line in lines:
+            context.log.info(line)
+        # A run that was cancelled before its first execution has no key yet.
+        keys = dg.AddDynamicPartitionsRequest(str(RUNS.name), [order.run_id for order in orders])
+        return dg.SensorResult(
+            skip_reason=None if orders else "\n".join(lines) or "nothing to do",
+            dynamic_partitions_requests=[keys] if orders else [],
+            run_requests=[
+                dg.RunRequest(run_key=order.key, partition_key=order.run_id, tags={RUN_TAG: order.run_id})
+                for order in orders
+            ],
         )
 
     @dg.sensor(
@@ -46,21 +56,7 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
     def reaper(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         return _say(wire(settings).upkeep.reap())
 
-    return [settle, deadlines, reaper]
-
-
-def _report(instance: dg.DagsterInstance, services: Services, run: Run, settled: Settled) -> None:
-    engine, one_by_one = services.engine, lambda: services.catalog.lock("executions")
-    report_published(instance, run.plan, lock=one_by_one)
-    report_settled(
-        instance,
-        run.plan,
-        settled,
-        engine.outcomes(run.id),
-        list(engine.inspect(run.id)),
-        place=lambda path: engine.place(run.id, path),
-        lock=one_by_one,
-    )
+    return [settle, deadlines, reaper, publication_sensor(settings)]
 
 
 def _say(lines: Sequence[str]) -> dg.SkipReason:

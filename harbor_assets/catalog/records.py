@@ -203,6 +203,23 @@ def list_page(
     return fetch(connection, tables, query.limit(page_size).offset((page - 1) * page_size)), total
 
 
+def published(
+    connection: Connection, tables: RecordTables, after: datetime | None, limit: int
+) -> list[tuple[datetime, str]]:
+    """(moment, pinned reference) of the revisions cut after a moment, oldest first."""
+    records, revisions = tables.records, tables.revisions
+    query = (
+        select(revisions.c.created_at, records.c.workspace, records.c.name, revisions.c.digest)
+        .join(records, records.c.id == revisions.c.record_id)
+        .order_by(revisions.c.created_at, revisions.c.record_id, revisions.c.ordinal)
+        .limit(limit)
+    )
+    if after is not None:
+        query = query.where(revisions.c.created_at > after)
+    rows = connection.execute(query).all()
+    return [(row.created_at, f"{row.workspace}/{row.name}#{row.digest}") for row in rows]
+
+
 def not_found(connection: Connection, tables: RecordTables, workspace: str, name: str) -> NotFound:
     """The error for a name that is not there, with the nearest names that are."""
     names = select(tables.records.c.name).where(tables.records.c.workspace == workspace).limit(_NAMES_COMPARED)

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 from pydantic import ValidationError
 from sqlalchemy import Connection
@@ -72,6 +73,13 @@ class SqlTasks:
         with self._database.read() as connection:
             found, total = records.list_page(connection, TASKS, workspace, page, page_size)
         return _page(found, _task, page, page_size, total)
+
+    def published(
+        self, kind: Literal["task", "taskset"], after: datetime | None = None, *, limit: int = 1000
+    ) -> Sequence[tuple[datetime, str]]:
+        """See `TaskCatalog`."""
+        with self._database.read() as connection:
+            return records.published(connection, TASKS if kind == "task" else TASKSETS, after, limit)
 
     def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
         """See `TaskCatalog`. Also raises `Refused` for names, tags or values that cannot be stored, `Conflict`."""

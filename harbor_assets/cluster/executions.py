@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from harbor_assets.cluster import diagnosis
 from harbor_assets.cluster.client import ClusterClient
 from harbor_assets.cluster.manifests import RUN_TAG, TIMEOUT_TAG, task_index
 from harbor_assets.cluster.reaper import reap, remove_run
+from harbor_assets.cluster.settlement import Tried
 from harbor_assets.domain.errors import NotFound, Refused, ServiceUnavailable
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.account import Lost
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOB = "evaluate"
+SETTLE_JOB = "settle"
 EXECUTION_TAG = "harbor/execution"
 PARTITIONS = "run_task"  # as in partitions.py, which this layer cannot import; a test keeps them equal
 RUN_PARTITIONS = "run"
@@ -140,6 +143,21 @@ class ClusterExecutions:
 
         last = next(iter(self.executions(run_id)), None)
         return last is not None and last.status is DagsterRunStatus.CANCELED
+
+    def settlements(self, run_id: str) -> Sequence[Tried]:
+        """The Dagster runs that were to settle the run, newest first."""
+        import dagster as dg
+
+        records = self.instance.get_run_records(dg.RunsFilter(tags={RUN_TAG: run_id}, job_name=SETTLE_JOB))
+        return [
+            Tried(
+                record.dagster_run.run_id,
+                datetime.fromtimestamp(record.end_time or record.update_timestamp.timestamp(), UTC)
+                if record.dagster_run.is_finished
+                else None,
+            )
+            for record in records
+        ]
 
     def lost(self, run_id: str) -> dict[int, Lost]:
         """Task index -> what the newest execution that knows it recorded of a worker that left no result."""

@@ -10,6 +10,7 @@ from harbor_assets.domain.plans import job_name
 PART_OF = {"app.kubernetes.io/part-of": "harbor-assets"}
 RUN_LABEL = "harbor/run-id"
 TASK_LABEL = "harbor/task"
+ROLE_LABEL, SETTLING = "harbor/role", "settle"  # of the Job that merges an ended run
 RUN_TAG = "harbor/run_id"  # of a Dagster run; as in assets/runs.py, which this layer cannot import
 TIMEOUT_TAG = "harbor/timeout_seconds"
 
@@ -19,6 +20,8 @@ JOB_NAME_VARIABLE, JOB_UID_VARIABLE = "HARBOR_JOB_NAME", "HARBOR_JOB_UID"
 STOP_GRACE_SECONDS = 60  # a stopped trial removes its sandbox and uploads its folder first
 DEADLINE_GRACE_SECONDS = 900  # beyond the run's own deadline, which the worker keeps by itself: for teardown and upload
 _TTL_SECONDS = 24 * 3600  # a net below the settle step and the reaper, which delete long before
+_SETTLED_TTL_SECONDS = 10  # long enough for Dagster's last look at its worker, short enough to leave nothing behind
+SETTLE_DEADLINE_SECONDS = 3600  # 10,000 trials take a minute from a folder; an object store may be fifty times slower
 _STEP = re.compile(r"(?:.*\.)?(?:trial\[t(?P<index>\d+)\]|(?P<name>[a-z_]+))$")
 
 # A step process peaks at 114 MB before Harbor is imported and near 300 MB with it; its start is a burst of 1.3 CPU
@@ -63,8 +66,8 @@ def labels(run_id: str, index: int | None = None) -> dict[str, str]:
 
 
 def of_run(run_id: str) -> str:
-    """The label selector of everything that belongs to a run."""
-    return f"{RUN_LABEL}={run_id}"
+    """The label selector of what runs a run. What settles it is left out: it goes by itself soon after its end."""
+    return f"{RUN_LABEL}={run_id},{ROLE_LABEL}!={SETTLING}"
 
 
 def step_config(run_id: str, step_key: str, pods: WorkerPods, *, timeout_seconds: int) -> dict[str, Any]:
@@ -106,6 +109,22 @@ def run_worker_config(run_id: str) -> dict[str, Any]:
         "pod_template_spec_metadata": marks,
         "job_spec_config": {"ttl_seconds_after_finished": _TTL_SECONDS},
         "pod_spec_config": {"enable_service_links": False},
+        "container_config": {"resources": RUN_WORKER_RESOURCES, "security_context": _RESTRICTED},
+    }
+
+
+def settle_config(run_id: str) -> dict[str, Any]:
+    """The same for the Job that settles a run: it asks nothing of the API server, so it gets no token."""
+    marks = {"labels": {**labels(run_id), ROLE_LABEL: SETTLING}}
+    return {
+        "job_metadata": marks,
+        "pod_template_spec_metadata": marks,
+        "job_spec_config": {
+            "ttl_seconds_after_finished": _SETTLED_TTL_SECONDS,
+            "backoff_limit": 0,
+            "active_deadline_seconds": SETTLE_DEADLINE_SECONDS,
+        },
+        "pod_spec_config": {"enable_service_links": False, "automount_service_account_token": False},
         "container_config": {"resources": RUN_WORKER_RESOURCES, "security_context": _RESTRICTED},
     }
 

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from harbor_assets.cluster.client import ClusterClient
 from harbor_assets.cluster.executions import ClusterExecutions
 from harbor_assets.cluster.reaper import remove_run
-from harbor_assets.domain.errors import Broken, HarborAssetsError
+from harbor_assets.cluster.settlement import Order, given_up, order
+from harbor_assets.domain.errors import Broken, HarborAssetsError, Refused
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.lifecycle import RunEngine, Settled
@@ -20,7 +21,6 @@ from harbor_assets.engine.ports import RunCatalog
 
 log = logging.getLogger(__name__)
 
-Report = Callable[[Run, Settled], None]
 _PAGE = 1000  # active runs looked at; a deployment with more has other troubles first
 
 
@@ -43,21 +43,40 @@ class Upkeep:
 
         return list(self._each(work))
 
-    def settle_ended(self, report: Report) -> list[str]:
-        """Settle runs whose execution has ended, or let them go on where trials without an outcome may still be run.
+    def attend(self) -> tuple[list[str], list[Order]]:
+        """Look after runs whose execution has ended: let them go on where trials without an outcome may still be run,
+        else order that they are settled. Returns what was done, and the orders.
 
-        `report` is told what was settled before the run's phase says so. What the execution left in the cluster is
-        deleted first, and nothing is decided until its pods are gone: a trial may end after its run did.
+        What the execution left in the cluster is deleted first, and nothing is decided until its pods are gone: a trial
+        may end after its run did.
         """
+        orders: list[Order] = []
         page = self._runs.list_runs(active=True, page_size=_PAGE)
         broken = [said for run_id in page.unreadable if (said := self._end_unreadable(run_id))]
-        return [*self._each(lambda run: self._attend(run, report)), *broken]
+        return [*self._each(lambda run: self._attend(run, orders)), *broken], orders
+
+    def settle(self, run_id: str) -> tuple[Run, Settled]:
+        """Account for every trial and merge the bundle. The run's end is not written yet: that is `finish`.
+
+        Raises `Refused` for a run that has not ended, `StorageFull`, and what the catalog raises.
+        """
+        run = self._runs.get_run(run_id)
+        if not run.phase.terminal and (self._executions.alive(run_id) or self._engine.has_work(run_id)):
+            raise Refused(
+                f"Run {run_id} has not ended; it is settled by itself when it has. Cancel it to end it now: "
+                f"harbor-assets runs cancel {run_id}"
+            )
+        return run, self._engine.settle(run_id, self._executions.lost(run_id))
+
+    def finish(self, run_id: str, settled: Settled) -> None:
+        """Write the run's end, last of all."""
+        self._engine.finish(run_id, settled)
 
     def reap(self) -> list[str]:
         """Remove what runs that have ended left in the cluster."""
         return list(self._executions.clean())
 
-    def _attend(self, run: Run, report: Report) -> str | None:
+    def _attend(self, run: Run, orders: list[Order]) -> str | None:
         if self._executions.alive(run.id):
             return None
         if not self._engine.over(run) and self._executions.cancelled_elsewhere(run.id):
@@ -67,10 +86,15 @@ class Upkeep:
             return str(removed)
         if self._engine.has_work(run.id):
             return "goes on as its next execution" if self._executions.start(run.id) else None
-        settled = self._engine.settle(run.id, self._executions.lost(run.id))
-        report(run, settled)
-        self._engine.finish(run.id, settled)
-        return f"{settled.phase}, result {settled.state}"
+        tried = self._executions.settlements(run.id)
+        if why := given_up(tried):
+            settled = self._engine.settle(run.id, self._executions.lost(run.id), unmerged=why)
+            self._engine.finish(run.id, settled)
+            return f"{settled.phase}, result {settled.state}: {why}"
+        if due := order(run.id, tried, datetime.now(UTC)):
+            orders.append(due)
+            return f"is to be settled, try {due.number}"
+        return None
 
     def _end_unreadable(self, run_id: str) -> str | None:
         """A run whose plan cannot be read fails: nobody can say what it should have run."""

@@ -3,14 +3,15 @@
 import logging
 from typing import Any
 
-from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.launcher.base import CheckRunHealthResult, ResumeRunContext, WorkerStatus
 from dagster._core.storage.dagster_run import DagsterRun
 from dagster_k8s.container_context import K8sContainerContext
 from dagster_k8s.job import UserDefinedDagsterK8sConfig
 from dagster_k8s.launcher import K8sRunLauncher
 
 from harbor_assets.cluster.client import ClusterClient
-from harbor_assets.cluster.manifests import RUN_TAG, run_worker_config
+from harbor_assets.cluster.executions import SETTLE_JOB
+from harbor_assets.cluster.manifests import RUN_TAG, run_worker_config, settle_config
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,16 @@ class RunWorkers(K8sRunLauncher):
         run_id = dagster_run.tags.get(RUN_TAG)
         if run_id is None:
             return stock
-        ours = UserDefinedDagsterK8sConfig.from_dict(run_worker_config(run_id))
+        config = settle_config(run_id) if dagster_run.job_name == SETTLE_JOB else run_worker_config(run_id)
+        ours = UserDefinedDagsterK8sConfig.from_dict(config)
         return K8sContainerContext(run_k8s_config=ours).merge(stock)
+
+    def resume_run(self, context: ResumeRunContext) -> None:
+        """Only evaluations go on in another worker; what settles a run is tried anew, from the start."""
+        if context.dagster_run.job_name == SETTLE_JOB:
+            self._instance.report_run_failed(context.dagster_run, "The worker was lost; settling is tried again.")
+            return
+        super().resume_run(context)
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         """An API server that does not answer is no dead worker: the daemon would start another beside the living one,

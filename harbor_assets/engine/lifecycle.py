@@ -12,13 +12,13 @@ from typing import Any
 from harbor_assets.domain.errors import NotReady, StorageFull
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase, result_state, run_phase, task_phase
-from harbor_assets.domain.plans import PlannedTask, RunPlan
+from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run, bundle_key
 from harbor_assets.engine.account import Lost, lost_tries, never_ran, row, unfinished
 from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.inspection import Finding, Inspection
-from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
+from harbor_assets.engine.ports import Archived, Artifacts, RunCatalog, TaskFolders, TrialRunner
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class RunEngine:
         run = self._runs.get_run(run_id)
         return Inspection(run, self._runs.outcomes(run_id), self._artifacts).find(names)
 
-    def task_files(self, task: PlannedTask) -> list[tuple[str, int]]:
+    def task_files(self, task: Archived) -> list[tuple[str, int]]:
         """(path, bytes) of a task's files, sorted."""
         folder = self._folders.get(task)
         found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
@@ -136,10 +136,10 @@ class RunEngine:
 
     # --- settle ---------------------------------------------------------------------------------------------------
 
-    def settle(self, run_id: str, lost: Mapping[int, Lost] | None = None) -> Settled:
+    def settle(self, run_id: str, lost: Mapping[int, Lost] | None = None, *, unmerged: str | None = None) -> Settled:
         """Account for every planned trial and merge the bundle. Idempotent, and safe to be killed anywhere.
 
-        `lost` says, by task index, what became of task workers that left no outcome.
+        `lost` says, by task index, what became of task workers that left no outcome; `unmerged` why no bundle is made.
 
         Raises `StorageFull` so that the next worker tries again; after too many lost ones the run ends with result
         state `failed` instead.
@@ -153,10 +153,11 @@ class RunEngine:
             expired=any(r.outcome is Outcome.EXPIRED for r in rows),
         )
         ended_at = run.ended_at or max((t.end for r in rows for t in r.tries if t.end), default=self._clock())
-        error: str | None = None
+        error = unmerged
         metadata: dict[str, Any] = {}
         try:
-            metadata = self._bundles.make(run, rows, phase=phase, ended_at=ended_at)
+            if unmerged is None:
+                metadata = self._bundles.make(run, rows, phase=phase, ended_at=ended_at)
         except Exception as failure:
             if isinstance(failure, StorageFull) and run.lost_workers < MAX_LOST_WORKERS:
                 raise

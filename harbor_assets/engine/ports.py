@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.images import ImageRecord, TaskImage, TaskImages
@@ -56,6 +56,12 @@ class TaskCatalog(Protocol):
         ...
 
     def list_tasks(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Task]: ...
+
+    def published(
+        self, kind: Literal["task", "taskset"], after: datetime | None = None, *, limit: int = 1000
+    ) -> Sequence[tuple[datetime, str]]:
+        """(moment, pinned reference) of the revisions cut after a moment, in all workspaces, oldest first."""
+        ...
 
     def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
         """Create or replace; members are resolved and pinned. Raises `Refused` naming unknown or double members."""

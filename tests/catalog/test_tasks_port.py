@@ -158,6 +158,20 @@ def test_lists_are_paged_oldest_first(catalog: TaskCatalog) -> None:
             catalog.list_tasks("ws", page=page, page_size=size)
 
 
+def test_what_was_published_since_a_moment_comes_oldest_first_with_every_revision(catalog: TaskCatalog) -> None:
+    assert catalog.published("task") == []
+    first, _ = catalog.put_task("ws", "t", body("one"))
+    other, _ = catalog.put_task("another", "u", body("one"))
+    catalog.put_task("ws", "t", body("one"))  # unchanged: nothing was published
+    second, _ = catalog.put_task("ws", "t", body("two"))
+    taskset, _ = catalog.put_taskset("ws", "s", TasksetInput(tasks=["t"]))
+    told = catalog.published("task")
+    assert [ref for _, ref in told] == [first.ref, other.ref, second.ref]
+    assert catalog.published("task", told[0][0]) == told[1:]
+    assert catalog.published("task", told[0][0], limit=1) == told[1:2]
+    assert [ref for _, ref in catalog.published("taskset")] == [taskset.ref]
+
+
 def test_a_taskset_pins_its_members(catalog: TaskCatalog) -> None:
     old, _ = catalog.put_task("ws", "a", body("old", tags=["v1"]))
     new, _ = catalog.put_task("ws", "a", body("new"))

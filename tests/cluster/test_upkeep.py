@@ -11,14 +11,13 @@ import pytest
 
 from harbor_assets.cluster import executions as module
 from harbor_assets.cluster.executions import ClusterExecutions, partition_key
+from harbor_assets.cluster.settlement import TRIES_MAX, Order
 from harbor_assets.cluster.upkeep import Upkeep
 from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
 from harbor_assets.domain.outcomes import Reason
-from harbor_assets.domain.phases import RunPhase
-from harbor_assets.domain.runs import Run
+from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.engine.account import row
-from harbor_assets.engine.lifecycle import Settled
 from harbor_assets.partitions import RUN_TASKS, RUNS, run_task_key
 from tests.engine.test_execution import RUN, House, graded
 from tests.fakes.cluster import MemoryCluster
@@ -58,12 +57,16 @@ class NoLauncher(dg._core.launcher.RunLauncher, dg._serdes.ConfigurableClass):  
         return True
 
 
+@dg.job(name="settle")
+def _settle() -> None: ...
+
+
 class Place:
     """A deployment of one run with three tasks."""
 
     def __init__(self, root: Path) -> None:
         self.house = House(root, graded, n_concurrent=50)
-        self.cluster, self.settled = MemoryCluster(), []
+        self.cluster, self.orders = MemoryCluster(), list[Order]()
         self.executions = ClusterExecutions(
             runs=self.house.catalog,
             client=self.cluster,  # type: ignore[arg-type]
@@ -86,11 +89,21 @@ class Place:
         return [run.status.value for run in self.executions.executions(RUN)]
 
     def settle(self) -> list[str]:
-        def report(run: Run, settled: Settled) -> None:
-            assert run.id == RUN
-            self.settled.append(settled)
+        """One look, and what it orders carried out as the asset does it."""
+        lines, orders = self.upkeep.attend()
+        self.orders += orders
+        for order in orders:
+            assert order.run_id == RUN
+            run, settled = self.upkeep.settle(RUN)
+            assert not run.phase.terminal
+            self.upkeep.finish(RUN, settled)
+            return [f"{RUN}: {settled.phase}, result {settled.state}"]
+        return lines
 
-        return self.upkeep.settle_ended(report)
+    def settling_run(self, tag: str = RUN) -> dg.DagsterRun:
+        """A Dagster run that is to settle the run, as the daemon makes it."""
+        job = dg.Definitions(jobs=[_settle]).resolve_job_def("settle")
+        return self.executions.instance.create_run_for_job(job, tags={"harbor/run_id": tag})
 
     def score(self, *indexes: int) -> None:
         for index in indexes:
@@ -159,10 +172,10 @@ def test_a_run_that_ended_is_settled_once_its_pods_are_gone(place: Place) -> Non
     assert "still there" in place.settle()[0]
     assert place.run.phase is RunPhase.ACCEPTED
     place.settle()
-    assert not place.settled
+    assert not place.orders
     place.cluster.end_pods()
     assert place.settle() == [f"{RUN}: completed, result ready"]
-    assert isinstance(place.settled[0], Settled)
+    assert [order.key for order in place.orders] == [f"settle-{RUN}-1"]
     assert place.run.phase is RunPhase.COMPLETED
     assert place.settle() == []
 
@@ -181,6 +194,35 @@ def test_a_lost_task_runs_again_while_there_is_progress_then_is_told(place: Plac
     lost = place.house.catalog.outcomes(RUN)[2]
     assert (lost.reason, lost.message) == (Reason.WORKER_LOST, why)
     assert place.dagster() == ["FAILURE"] * 4
+
+
+def test_settling_is_not_ordered_twice_and_tried_again_with_pauses(place: Place) -> None:
+    place.executions.start(RUN)
+    place.score(0, 1, 2)
+    with pytest.raises(Refused, match="has not ended"):
+        place.upkeep.settle(RUN)
+    place.fail_run()
+    going_on = place.settling_run()
+    place.settling_run("run-ffffffffffffffff")
+    assert place.upkeep.attend() == ([], [])
+    place.executions.instance.report_run_failed(going_on, "the worker was lost")
+    assert place.upkeep.attend() == ([], [])  # too soon
+    assert place.dagster() == ["FAILURE"]  # what settles is no execution
+
+
+def test_settling_that_fails_again_and_again_ends_the_run_without_a_bundle(place: Place) -> None:
+    place.executions.start(RUN)
+    place.score(0, 1, 2)
+    place.fail_run()
+    for _ in range(TRIES_MAX):
+        place.executions.instance.report_run_failed(place.settling_run())
+    (said,) = place.settle()
+    assert "completed, result failed" in said
+    assert "materialise merged_bundle" in (place.run.error or "")
+    assert place.run.result_state is ResultState.FAILED
+    run, settled = place.upkeep.settle(RUN)  # as the UI's button does it
+    assert run.phase is RunPhase.COMPLETED
+    assert settled.state is ResultState.READY
 
 
 def test_a_run_without_a_worker_is_started_at_the_next_look(place: Place) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from harbor_assets.domain.errors import Conflict, NotFound, Problem, Refused
 from harbor_assets.domain.names import Ref, is_digest, name_problem, tag_problem
@@ -53,6 +53,14 @@ class _Records[R: Record]:
             updated_at=self.updated[key],
             digest=revision["digest"],
         )
+
+    def published(self, after: datetime | None) -> list[tuple[datetime, str]]:
+        cut = [
+            (revision["created_at"], f"{workspace}/{name}#{revision['digest']}")
+            for (workspace, name), revisions in self.revisions.items()
+            for revision in revisions
+        ]
+        return sorted(each for each in cut if after is None or each[0] > after)
 
     def ordinal(self, workspace: str, name: str, fragment: str | None) -> int | None:
         key = (workspace, name)
@@ -123,6 +131,12 @@ class MemoryCatalog:
     def list_tasks(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Task]:
         with self._lock:
             return self._tasks.page(workspace, page, page_size)
+
+    def published(
+        self, kind: Literal["task", "taskset"], after: datetime | None = None, *, limit: int = 1000
+    ) -> Sequence[tuple[datetime, str]]:
+        with self._lock:
+            return (self._tasks if kind == "task" else self._tasksets).published(after)[:limit]
 
     def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
         _check(workspace, name, body.tags)

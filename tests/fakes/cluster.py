@@ -31,7 +31,8 @@ class MemoryCluster:
 
     def list(self, kind: str, selector: str, *, cached: bool = False) -> Sequence[Object]:
         self._call(f"list {kind}")
-        wanted = [part.partition("=") for part in selector.split(",")]
+        unwanted = [part.partition("!=") for part in selector.split(",") if "!=" in part]
+        wanted = [part.partition("=") for part in selector.split(",") if "!=" not in part]
         items = self.jobs if kind == "jobs" else self.pods
         return [
             item
@@ -40,6 +41,7 @@ class MemoryCluster:
                 k in item["metadata"]["labels"] and (not eq or item["metadata"]["labels"][k] == v)
                 for k, eq, v in wanted
             )
+            and all(item["metadata"]["labels"].get(k) != v for k, _, v in unwanted)
         ]
 
     def job(self, name: str) -> Object:

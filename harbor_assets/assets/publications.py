@@ -1,0 +1,165 @@
+"""What was published since somebody last looked, as asset events: task revisions, tasksets, images."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+import dagster as dg
+
+from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.domain.images import partition_key
+from harbor_assets.domain.names import Ref
+from harbor_assets.engine.lifecycle import RunEngine
+from harbor_assets.engine.ports import ImageCatalog, TaskCatalog
+from harbor_assets.partitions import IMAGES, TASKS, TASKSETS
+
+FILES_SHOWN = 200  # of a task's file list in its metadata
+_PAGE = 200  # of each kind at one look
+_SECONDS = 20.0  # of one look: a sensor that takes a minute is cut off
+# What was stored at 12:00:00 may be committed, and so be seen, after what was stored at 12:00:01.
+_OVERLAP = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far each kind has been followed: the moment of the last one told."""
+
+    moments: Mapping[str, datetime] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        """A cursor that cannot be read counts as none: telling an event twice is no harm."""
+        try:
+            return cls({kind: datetime.fromisoformat(at) for kind, at in json.loads(text or "{}").items()})
+        except (ValueError, AttributeError, TypeError):
+            return cls()
+
+    def text(self) -> str:
+        """As a sensor's cursor."""
+        return json.dumps({kind: at.isoformat() for kind, at in sorted(self.moments.items())})
+
+
+@dataclass(slots=True)
+class Found:
+    """What one look found. `partitions`: keys to add by partition set. `problems`: what could not be told."""
+
+    followed: Followed
+    events: list[dg.AssetMaterialization] = field(default_factory=list)
+    partitions: dict[str, list[str]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class Publications:
+    """Follows the catalog. A key that Dagster has is not told again, so looking twice, or from the start, is safe."""
+
+    def __init__(self, tasks: TaskCatalog, images: ImageCatalog, engine: RunEngine) -> None:
+        self._tasks, self._images, self._engine = tasks, images, engine
+
+    def since(self, followed: Followed, *, known: Callable[[str], set[str]]) -> Found:
+        """The events of what was published since; `known` answers with the keys of a partition set that are there."""
+        found = Found(followed)
+        until = time.monotonic() + _SECONDS
+        for kind, partitions, entries in (
+            ("task", TASKS, self._published_tasks),
+            ("taskset", TASKSETS, self._published_tasksets),
+            ("image", IMAGES, self._ready_images),
+        ):
+            self._follow(found, kind, str(partitions.name), entries, known, until)
+        return found
+
+    def _follow(
+        self,
+        found: Found,
+        kind: str,
+        partitions: str,
+        entries: "Callable[[datetime | None], Sequence[_Entry]]",
+        known: Callable[[str], set[str]],
+        until: float,
+    ) -> None:
+        last = found.followed.moments.get(kind)
+        page = entries(last)
+        if last is not None and len(page) < _PAGE:  # not behind: look again at what may have come late
+            page = [*entries(last - _OVERLAP), *page]
+        there, added = known(partitions), found.partitions.setdefault(partitions, [])
+        for entry in page:
+            if time.monotonic() > until:
+                break
+            if entry.key not in there:
+                there.add(entry.key)
+                try:
+                    found.events.append(entry.event())
+                    added.append(entry.key)
+                except HarborAssetsError as error:
+                    found.problems.append(f"{kind} {entry.key} is not told: {error}")
+            last = max(last or entry.at, entry.at)
+        if last is not None:
+            found.followed = replace(found.followed, moments={**found.followed.moments, kind: last})
+
+    def _published_tasks(self, after: datetime | None) -> "list[_Entry]":
+        return [
+            _Entry(at, Ref.parse(ref, workspace="").partition_key, lambda ref=ref: self._task(ref))
+            for at, ref in self._tasks.published("task", after, limit=_PAGE)
+        ]
+
+    def _published_tasksets(self, after: datetime | None) -> "list[_Entry]":
+        return [
+            _Entry(at, Ref.parse(ref, workspace="").partition_key, lambda ref=ref: self._taskset(ref))
+            for at, ref in self._tasks.published("taskset", after, limit=_PAGE)
+        ]
+
+    def _ready_images(self, after: datetime | None) -> "list[_Entry]":
+        return [
+            _Entry(
+                image.seen_at,
+                partition_key(image.ref or ""),
+                lambda image=image: _event(
+                    "task_image",
+                    partition_key(image.ref or ""),
+                    (image.ref or "").rpartition("@")[2],
+                    {"ref": image.ref, "name": image.name, "key": image.key, "build_log": image.log},
+                ),
+            )
+            for image in self._images.ready_images(after, limit=_PAGE)
+        ]
+
+    def _task(self, text: str) -> dg.AssetMaterialization:
+        (task,) = self._tasks.get_pinned_tasks([text])
+        source = task.spec.source
+        files = self._engine.task_files(source)
+        return _event(
+            "harbor_task",
+            Ref.parse(text, workspace="").partition_key,
+            task.digest,
+            {
+                "ref": task.ref,
+                "native_task_id": task.spec.native_task_id,
+                "files_hash": source.files_hash,
+                "files": len(files),
+                "bytes": sum(size for _, size in files),
+                "file_list": [{"path": path, "size": size} for path, size in files[:FILES_SHOWN]],
+            },
+        )
+
+    def _taskset(self, text: str) -> dg.AssetMaterialization:
+        ref = Ref.parse(text, workspace="")
+        found = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
+        return _event("taskset", ref.partition_key, found.digest, {"ref": found.ref, "tasks": len(found.tasks)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    at: datetime
+    key: str
+    event: Callable[[], dg.AssetMaterialization]
+
+
+def _event(asset: str, partition: str, version: str, metadata: Mapping[str, Any]) -> dg.AssetMaterialization:
+    return dg.AssetMaterialization(
+        asset,
+        partition=partition,
+        tags={"dagster/data_version": version},
+        metadata={name: value for name, value in metadata.items() if value is not None},
+    )

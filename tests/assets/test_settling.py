@@ -1,0 +1,97 @@
+"""The deployment's `merged_bundle`, executed in this process on a real catalog; what the cluster holds is played."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from harbor_assets.assets.cluster import trial_results_on_cluster
+from harbor_assets.assets.settling import merged_bundle_on_cluster
+from harbor_assets.assets.suites import harbor_task, task_image, taskset
+from harbor_assets.cluster.upkeep import Upkeep
+from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.jobs import evaluate, settle
+from harbor_assets.partitions import run_task_key
+from tests.engine.test_execution import RUN, House, graded
+
+
+class Quiet:
+    """Executions that have ended, and whose workers told nothing."""
+
+    living = False
+
+    def alive(self, run_id: str) -> bool:
+        return self.living
+
+    def lost(self, run_id: str) -> dict[int, Any]:
+        return {}
+
+
+class Place:
+    def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
+        self.house, self.executions, self.instance = House(root, graded), Quiet(), instance
+        upkeep = Upkeep(
+            runs=self.house.catalog,
+            engine=self.house.engine,
+            executions=self.executions,  # type: ignore[arg-type]
+            client=None,  # type: ignore[arg-type]
+        )
+        definitions = dg.Definitions(
+            assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle_on_cluster],
+            jobs=[evaluate, settle],
+            resources={"engine": self.house.engine, "upkeep": upkeep},
+        )
+        tasks = self.house.catalog.get_run(RUN).plan.tasks
+        instance.add_dynamic_partitions("run_task", [run_task_key(RUN, task.index) for task in tasks])
+        instance.add_dynamic_partitions("run", [RUN])
+        self._evaluate, self._settle = map(definitions.resolve_job_def, ("evaluate", "settle"))
+
+    def evaluate(self) -> None:
+        self._evaluate.execute_in_process(instance=self.instance, tags={"harbor/run_id": RUN})
+
+    def settle(self) -> bool:
+        """As the sensor's order: a partition, and the tag that says whose it is."""
+        return self._settle.execute_in_process(
+            instance=self.instance, partition_key=RUN, tags={"harbor/run_id": RUN}, raise_on_error=False
+        ).success
+
+
+@pytest.fixture
+def place(tmp_path: Path):  # type: ignore[no-untyped-def]
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Place(tmp_path, instance)
+
+
+def test_the_bundle_is_a_partition_of_its_own_and_the_end_is_written_after_it(place: Place) -> None:
+    place.evaluate()
+    finish, materialised = place.house.catalog.finish, []
+
+    def look(*args: Any, **more: Any) -> Any:
+        materialised.append(place.instance.get_materialized_partitions(dg.AssetKey("merged_bundle")))
+        return finish(*args, **more)
+
+    place.house.catalog.finish = look  # type: ignore[method-assign]
+    assert place.settle()
+    assert materialised == [{RUN}]
+    run = place.house.catalog.get_run(RUN)
+    assert (run.phase, run.result_state) == (RunPhase.COMPLETED, ResultState.READY)
+    (evaluation,) = place.instance.get_runs(dg.RunsFilter(job_name="evaluate"))
+    assert evaluation.tags["harbor/phase"] == "completed"
+
+
+def test_settled_again_by_hand_gives_the_same_bundle(place: Place) -> None:
+    place.evaluate()
+    assert place.settle()
+    before = place.house.catalog.get_run(RUN)
+    assert place.settle()
+    assert place.house.catalog.get_run(RUN) == before
+
+
+def test_a_run_that_goes_on_is_not_settled(place: Place) -> None:
+    place.executions.living = True
+    assert not place.settle()
+    place.executions.living = False
+    assert not place.settle()  # trials are left to run
+    assert place.house.outcomes() == []
+    assert not place.house.catalog.get_run(RUN).phase.terminal
