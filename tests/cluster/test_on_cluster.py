@@ -1,12 +1,12 @@
 """Evaluations on a real cluster, with scripted trials. Every trial below is told by its Job's own name."""
 
-import json
-
 import pytest
 
-from tests.cluster.conftest import Deployment
+from tests.cluster.harness.deployment import Deployment
 
 pytestmark = pytest.mark.req_k8s
+
+TERMINATE = "mutation($id: String!) { terminateRun(runId: $id) { __typename ... on PythonError { message } } }"
 
 
 def indexes(status: dict, outcome: str) -> list[int]:  # type: ignore[type-arg]
@@ -16,7 +16,7 @@ def indexes(status: dict, outcome: str) -> list[int]:  # type: ignore[type-arg]
 def test_twelve_tasks_at_a_cap_of_four(deployed: Deployment) -> None:
     run_id = deployed.submit(12, n_concurrent=4, script={"seconds": 3})
     most, seen = 0, {}
-    while deployed.status(run_id)["phase"] in ("accepted", "running"):
+    while deployed.phase(run_id) in ("accepted", "running"):
         jobs = deployed.jobs(run_id)
         seen |= {name: job["metadata"]["labels"] for name, job in jobs.items()}
         most = max(most, len([j for n, j in jobs.items() if "-task-" in n and j["status"].get("active")]))
@@ -35,7 +35,7 @@ def test_twelve_tasks_at_a_cap_of_four(deployed: Deployment) -> None:
     assert deployed.ask("partitions", run=run_id) == {"ok": keys, "failed": [], "in_progress": [], "bundle": True}
     assert [d["status"] for d in status["dagster"]] == ["SUCCESS"]
     assert status["dagster"][0]["phase"] == "completed"
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
     files = deployed.ask("bundle", run=run_id)
     assert {"run.json", "summary.json", "report.html"} <= set(files)
     assert sum(path.endswith("/trial.log") for path in files) == 12
@@ -44,14 +44,13 @@ def test_twelve_tasks_at_a_cap_of_four(deployed: Deployment) -> None:
 def test_the_run_workers_death_repeats_nothing(deployed: Deployment) -> None:
     run_id = deployed.submit(4, n_concurrent=2, script={"seconds": 8})
     deployed.eventually(lambda: deployed.running(run_id))
-    (worker,) = deployed.get("pods", f"harbor/run-id={run_id},app.kubernetes.io/component=run_worker")
-    deployed.kill_nine(worker["metadata"]["name"])
+    deployed.kill_nine(deployed.worker(run_id))
     status = deployed.wait(run_id)
     assert (status["phase"], status["executions"]) == ("completed", 1)
     assert indexes(status, "scored") == [0, 1, 2, 3]
     assert status["tries"] == [1] * 4
     assert [d["status"] for d in status["dagster"]] == ["SUCCESS"]
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
 
 
 def test_a_trial_worker_killed_without_a_word_runs_again(deployed: Deployment) -> None:
@@ -65,11 +64,11 @@ def test_a_trial_worker_killed_without_a_word_runs_again(deployed: Deployment) -
     assert [o["tries"] for o in status["outcomes"]] == [1, 2, 1]
     keys = deployed.ask("partitions", run=run_id)
     assert (len(keys["ok"]), keys["failed"], keys["in_progress"]) == (3, [], [])
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
 
 
 def test_a_trial_worker_that_always_dies_is_told_with_its_reason(deployed: Deployment) -> None:
-    run_id = deployed.submit(2, script={"seconds": 1, "memory_1": 900})
+    run_id = deployed.submit(2, script={"seconds": 1, "memory_1": 1500})
     status = deployed.wait(run_id, 300)
     assert (status["phase"], status["state"]) == ("completed", "ready")
     lost = status["outcomes"][1]
@@ -78,66 +77,44 @@ def test_a_trial_worker_that_always_dies_is_told_with_its_reason(deployed: Deplo
     assert lost["tries"] >= 3
     keys = deployed.ask("partitions", run=run_id)
     assert (keys["ok"], keys["failed"]) == ([f"{run_id}|00000"], [f"{run_id}|00001"])
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
 
 
 def test_a_refused_job_is_one_tasks_trouble(deployed: Deployment) -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "few-jobs"},
-        "spec": {"hard": {"count/jobs.batch": "4"}},  # run worker, plan, two tasks
-    }
-    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
-    try:
+    with deployed.quota({"count/jobs.batch": 4}):  # run worker, plan, two tasks
         run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 10})
         deployed.eventually(lambda: deployed.status(run_id)["executions"] == 2)
         assert indexes(deployed.status(run_id), "scored") == [0, 1]
         events = deployed.ask("events", run=run_id)
         refused = [e for e in events if e[1] == "STEP_FAILURE"]
         assert [e[2] for e in refused] == ["trial_results.trial[t00002]"]
-    finally:
-        deployed.kubectl("delete", "resourcequota", "few-jobs")
     status = deployed.wait(run_id)  # the next execution had room for it
     assert indexes(status, "scored") == [0, 1, 2]
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
 
 
 def test_cancel_keeps_what_has_ended_and_tells_trials_under_way(deployed: Deployment) -> None:
     run_id = deployed.submit(5, n_concurrent=3, script={"seconds": 120, "seconds_0": 1})
-    deployed.eventually(lambda: indexes(deployed.status(run_id), "scored") == [0])
-    deployed.ask("cancel", run=run_id)
+    deployed.eventually(lambda: deployed.rows(run_id))
+    deployed.cli("runs", "cancel", run_id)
     status = deployed.wait(run_id, 90)
     assert (status["phase"], status["state"]) == ("cancelled", "ready")
     assert indexes(status, "cancelled") == [1, 2, 3, 4]
     assert [bool(o["evidence"]) for o in status["outcomes"]][:3] == [True, True, True]
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
 
 
 def test_cancel_of_a_job_that_has_no_pod_and_with_a_dead_run_worker(deployed: Deployment) -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "few-pods"},
-        "spec": {"hard": {"pods": "5"}},  # the deployment's three, the run worker, one more
-    }
-    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
-    try:
+    with deployed.quota({"pods": 2}):  # the run worker, one more
         run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 300})
         deployed.eventually(lambda: len([n for n in deployed.jobs(run_id) if "-task-" in n]) == 3)
         deployed.eventually(lambda: len(deployed.running(run_id)) == 1)
-        (worker,) = [
-            p["metadata"]["name"]
-            for p in deployed.get("pods", f"harbor/run-id={run_id},app.kubernetes.io/component=run_worker")
-        ]
-        deployed.kill_nine(worker)
-        deployed.ask("cancel", run=run_id)
-        status = deployed.wait(run_id, 120)
-    finally:
-        deployed.kubectl("delete", "resourcequota", "few-pods")
+        deployed.kill_nine(deployed.worker(run_id))
+        deployed.cli("runs", "cancel", run_id)
+        status = deployed.wait(run_id, 180)
     assert status["phase"] == "cancelled"
     assert indexes(status, "cancelled") == [0, 1, 2]
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
 
 
 def test_a_deadline_ends_a_run(deployed: Deployment) -> None:
@@ -145,4 +122,68 @@ def test_a_deadline_ends_a_run(deployed: Deployment) -> None:
     status = deployed.wait(run_id)
     assert status["phase"] == "expired"
     assert (indexes(status, "scored"), indexes(status, "expired")) == ([0], [1])
-    assert deployed.left(run_id) == []
+    deployed.nothing_left(run_id)
+
+
+def test_a_cancel_before_the_first_slot_ends_at_once(deployed: Deployment) -> None:
+    with deployed.quota({"pods": 0}):  # its worker's Job is made, and gets no pod
+        run_id = deployed.submit(2)
+        deployed.eventually(lambda: deployed.jobs(run_id))
+        deployed.cli("runs", "cancel", run_id)
+        deployed.eventually(lambda: not deployed.left(run_id), 120)
+    status = deployed.wait(run_id, 180)
+    assert (status["phase"], status["state"]) == ("cancelled", "none")
+    assert indexes(status, "cancelled") == [0, 1]
+    assert deployed.cli("runs", "cancel", run_id)["phase"] == "cancelled"  # a cancel of what has ended changes nothing
+    deployed.nothing_left(run_id)
+
+
+def test_terminate_in_dagsters_pages_is_a_cancel(deployed: Deployment) -> None:
+    run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 300, "seconds_0": 1})
+    deployed.eventually(lambda: len(deployed.running(run_id)) == 3 or deployed.rows(run_id))
+    deployed.eventually(lambda: deployed.rows(run_id))
+    (dagster,) = deployed.status(run_id)["dagster"]
+    assert deployed.graphql(TERMINATE, id=dagster["id"])["terminateRun"]["__typename"] == "TerminateRunSuccess"
+    status = deployed.wait(run_id, 180)
+    assert (status["phase"], status["state"]) == ("cancelled", "ready")
+    assert (indexes(status, "scored"), indexes(status, "cancelled")) == ([0], [1, 2])
+    assert {o["reason"] for o in status["outcomes"][1:]} == {"cancelled_by_user"}
+    deployed.nothing_left(run_id)
+
+
+def test_a_run_that_waits_too_long_for_its_first_slot_expires(deployed: Deployment) -> None:
+    with deployed.settings(HARBOR_ASSETS_QUEUE_TIMEOUT_SECONDS="30"):
+        with deployed.quota({"pods": 1}):  # the run worker, and nothing for it to run
+            run_id = deployed.submit(2)
+            deployed.eventually(lambda: deployed.api(run_id)["phase"] == "expired", 240)
+        status = deployed.status(run_id)
+    assert {(o["outcome"], o["reason"]) for o in status["outcomes"]} == {("expired", "queue_timeout")}
+    assert status["tries"] == []
+    deployed.nothing_left(run_id)
+
+
+def test_what_was_published_is_told_to_dagster_once(deployed: Deployment) -> None:
+    """By the sensor, without a run."""
+    workspace, name = deployed.taskset.partition("#")[0].split("/")
+
+    def told() -> bool:
+        keys = deployed.ask("materialised", asset="harbor_task")
+        return len(keys) >= 60 and any(
+            key.startswith(f"{workspace}/{name}#") for key in deployed.ask("materialised", asset="taskset")
+        )
+
+    deployed.eventually(told, 120)
+
+
+def test_sixty_tasks_at_a_cap_of_eight(deployed: Deployment) -> None:
+    run_id = deployed.submit(60, n_concurrent=8, script={"seconds": 1})
+    most = 0
+    while deployed.phase(run_id) in ("accepted", "running"):
+        active = [n for n, j in deployed.jobs(run_id).items() if "-task-" in n and j["status"].get("active")]
+        most = max(most, len(active))
+    status = deployed.wait(run_id, 900)
+    assert most == 8
+    assert (status["phase"], status["executions"]) == ("completed", 1)
+    assert indexes(status, "scored") == list(range(60))
+    assert status["tries"] == [1] * 60
+    deployed.nothing_left(run_id)

@@ -35,7 +35,8 @@ def publish(tasks: int) -> Any:
     return json.loads(done.stdout)
 
 
-def submit(taskset: str, tasks: int, **options: Any) -> Any:
+def submit(taskset: str, tasks: int, image: str | None = None, **options: Any) -> Any:
+    """Scripted trials; with `image`, real ones in it, whether there is such an image or not."""
     script, changes = options.pop("script", {}), options
     workspace, rest = taskset.split("/", 1)
     members = services.catalog.get_pinned_tasks(services.catalog.get_taskset(workspace, *rest.split("#")).tasks)
@@ -54,11 +55,12 @@ def submit(taskset: str, tasks: int, **options: Any) -> Any:
                 fileset_ref=task.spec.source.fileset_ref,
                 files_hash=task.spec.source.files_hash,
                 trial_key="0" * 64,
+                images={"agent": image} if image else {},
             )
             for i, task in enumerate(sorted(members, key=lambda t: t.name)[:tasks])
         ),
-        agent=AgentSpec(name="nop", kwargs=script),
-        sandbox=SandboxChoice(kind="process", why="test"),
+        agent=AgentSpec(name="oracle") if image else AgentSpec(name="nop", kwargs=script),
+        sandbox=SandboxChoice(kind="kubernetes" if image else "process", why="test"),
         harbor_version="0",
         harbor_assets_version="0",
         **changes,
@@ -71,15 +73,10 @@ def start(run: str) -> Any:
     return services.executions.start(run)
 
 
-def cancel(run: str) -> Any:
-    services.catalog.request_cancel(run, datetime.now(UTC))
-    return services.executions.start(run)
+def materialised(asset: str) -> Any:
+    import dagster as dg
 
-
-def terminate(run: str) -> Any:
-    """As Terminate in the Dagster UI."""
-    executions = services.cluster_executions
-    return [executions.instance.run_coordinator.cancel_run(r.run_id) for r in executions.unfinished(run)]
+    return sorted(services.cluster_executions.instance.get_materialized_partitions(dg.AssetKey(asset)))
 
 
 def status(run: str) -> Any:

@@ -1,6 +1,7 @@
-"""Takes the place of `harbor_assets.trials.harbor` in the test image: a trial that sleeps as its plan's agent says.
+"""Takes the place of `harbor_assets.trials.harbor` in the worker image of tests: the agent `nop` follows a script.
 
-`agent.kwargs`: `seconds` of every trial, or by index as `seconds_<i>`; `memory_<i>`: megabytes to eat first.
+`agent.kwargs`: `seconds` of every trial, or by index as `seconds_<i>`; `memory_<i>`: megabytes to eat first. Trials of
+every other agent are real ones.
 """
 
 import asyncio
@@ -10,12 +11,13 @@ from typing import Any
 
 from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.outcomes import Reason
+from harbor_assets.trials import real  # pyright: ignore[reportAttributeAccessIssue] - there in the image only
 
 
-class HarborTrialRunner:
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
+class HarborTrialRunner(real.HarborTrialRunner):
     async def run(self, plan: Any, task: Any, k: int, *, source: Path, folder: Path) -> Ending:
+        if plan.agent.name != "nop":
+            return await super().run(plan, task, k, source=source, folder=folder)
         folder.mkdir(parents=True)
         (folder / "trial.log").write_text(f"{task.name} {k} in {os.environ.get('HARBOR_JOB_NAME')}\n")
         assert (source / "task.toml").is_file()

@@ -1,0 +1,235 @@
+"""The working tree, installed by its own command on the cluster that KUBECONFIG names, in a namespace of its own."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from harbor_assets.interfaces.deployment import source
+
+HARNESS = Path(__file__).parent
+ROOT = HARNESS.parents[2]
+HELLO = ROOT / "harbor_assets" / "examples" / "hello-world-suite" / "hello-world"
+PATIENCE_SECONDS = 400  # two cores shared with everything else
+
+
+def run(*words: str, stdin: str | None = None, check: bool = True) -> str:
+    done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, f"{' '.join(words[:6])}: {done.stderr or done.stdout}"
+    return done.stdout
+
+
+class Deployment:
+    """What tests do with it. `ask` calls a function of `harness/inside.py` in the code server's pod."""
+
+    def __init__(self, namespace: str, url: str = "") -> None:
+        self.namespace, self.url = namespace, url
+        self.taskset = ""
+
+    def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
+        return run("kubectl", "-n", self.namespace, *words, stdin=stdin, check=check)
+
+    def get(self, kind: str, selector: str) -> list[dict[str, Any]]:
+        return json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))["items"]
+
+    def ask(self, function: str, **arguments: Any) -> Any:
+        program = ("exec", "-i", "deploy/harbor-assets-code", "-c", "code", "--", "python", "-", function)
+        out = self.kubectl(*program, json.dumps(arguments), stdin=(HARNESS / "inside.py").read_text())
+        return json.loads(out.strip().splitlines()[-1])
+
+    def cli(self, *words: str, check: bool = True) -> Any:
+        """What a command says as JSON. The words that tell it where to go are added."""
+        where = ("--base-url", self.url, "--json")
+        out = run(sys.executable, "-m", "harbor_assets", *words, *where, check=check)
+        return json.loads(out) if out.strip() else None
+
+    def submit(self, tasks: int, **options: Any) -> str:
+        return self.ask("submit", taskset=self.taskset, tasks=tasks, **options)["run"]
+
+    def status(self, run_id: str) -> dict[str, Any]:
+        return self.ask("status", run=run_id)
+
+    def graphql(self, query: str, **variables: Any) -> Any:
+        """As Dagster's pages ask their own server."""
+        program = (
+            "import sys, urllib.request as http; "
+            "headers = {'content-type': 'application/json'}; "
+            "ask = http.Request('http://127.0.0.1:3000/graphql', sys.stdin.buffer.read(), headers); "
+            "print(http.urlopen(ask, timeout=60).read().decode())"
+        )
+        words = ("exec", "-i", "deploy/harbor-assets-dagster", "--", "python", "-c", program)
+        answer = json.loads(self.kubectl(*words, stdin=json.dumps({"query": query, "variables": variables})))
+        assert "errors" not in answer, answer
+        return answer["data"]
+
+    @contextmanager
+    def settings(self, **variables: str) -> Iterator[None]:
+        """Other settings of the code server, where the sensors run, while it lasts."""
+        deployment = "deploy/harbor-assets-code"
+        self.kubectl("set", "env", deployment, *(f"{name}={value}" for name, value in variables.items()))
+        self.kubectl("rollout", "status", deployment, "--timeout=180s")
+        try:
+            yield
+        finally:
+            self.kubectl("set", "env", deployment, *(f"{name}-" for name in variables))
+            self.kubectl("rollout", "status", deployment, "--timeout=180s")
+
+    def api(self, path: str) -> Any:
+        """What the service answers for a run; a question that costs little, unlike `ask`."""
+        answer = httpx.get(f"{self.url}/apis/evals/v2/workspaces/default/agent-evaluate/runs/{path}", timeout=60)
+        answer.raise_for_status()
+        return answer.json()
+
+    def phase(self, run_id: str) -> str:
+        return self.api(run_id)["phase"]
+
+    def rows(self, run_id: str) -> list[dict[str, Any]]:
+        """The outcomes so far."""
+        return self.api(f"{run_id}/outcomes")
+
+    def wait(self, run_id: str, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        """The status once the run has ended."""
+        self.eventually(lambda: self.phase(run_id) not in ("accepted", "running"), seconds)
+        return self.status(run_id)
+
+    def eventually[T](self, look: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
+        until = time.monotonic() + seconds
+        while not (found := look()):
+            assert time.monotonic() < until, "did not happen in time"
+            time.sleep(1)
+        return found
+
+    @staticmethod
+    def suite(folder: Path, tasks: int) -> Path:
+        """A suite of hello-world tasks."""
+        for i in range(tasks):
+            task = folder / f"hello-{i:02d}"
+            shutil.copytree(HELLO, task)
+            toml = (task / "task.toml").read_text()
+            (task / "task.toml").write_text(toml.replace("harbor/hello-world", f"harbor/hello-{i:02d}"))
+        return folder
+
+    def jobs(self, run_id: str) -> dict[str, dict[str, Any]]:
+        return {job["metadata"]["name"]: job for job in self.get("jobs", f"harbor/run-id={run_id}")}
+
+    @contextmanager
+    def quota(self, hard: dict[str, int]) -> Iterator[None]:
+        """A limit on the namespace's objects while it lasts; `pods` counts those beyond the deployment's own."""
+        hard = dict(hard)
+        if "pods" in hard:
+            phases = self.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.phase}").split()
+            hard["pods"] += sum(phase in ("Running", "Pending") for phase in phases)
+        spec = {"hard": {name: str(number) for name, number in hard.items()}}
+        body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": spec}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        try:
+            yield
+        finally:
+            self.kubectl("delete", "resourcequota", "few")
+
+    def worker(self, run_id: str) -> str:
+        """The pod of the run's worker."""
+        (pod,) = self.get("pods", f"harbor/run-id={run_id},app.kubernetes.io/component=run_worker,harbor/role!=settle")
+        return pod["metadata"]["name"]
+
+    def sandbox(self, run_id: str, task: int) -> str:
+        """The pod in which the agent of a task works, once it runs."""
+
+        def look() -> str | None:
+            pods = self.get("pods", f"harbor/run-id={run_id},harbor/task={task},harbor/role=agent")
+            return next((p["metadata"]["name"] for p in pods if p["status"]["phase"] == "Running"), None)
+
+        return self.eventually(look) or ""
+
+    def running(self, run_id: str) -> list[str]:
+        """Names of the run's pods of task Jobs whose trial is under way."""
+        pods = self.get("pods", f"harbor/run-id={run_id},harbor/task,app.kubernetes.io/component=step_worker")
+        return [p["metadata"]["name"] for p in pods if p["status"]["phase"] == "Running"]
+
+    def left(self, run_id: str) -> list[str]:
+        return self.kubectl(
+            "get", "jobs,pods,secrets,configmaps", "-l", f"harbor/run-id={run_id}", "-o", "name"
+        ).split()
+
+    def nothing_left(self, run_id: str) -> None:
+        """The settle step's own Job goes some seconds after its end; everything else is gone by then."""
+        self.eventually(lambda: not self.left(run_id), 90)
+
+    def kill_nine(self, pod: str) -> None:
+        """SIGKILL every process of a pod, from outside: nothing in it gets to say a word."""
+        uid = json.loads(self.kubectl("get", "pod", pod, "-o", "json"))["metadata"]["uid"]
+        marks = (uid, uid.replace("-", "_"))
+        killed = 0
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                groups, words = (entry / "cgroup").read_text(), (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if any(mark in groups for mark in marks) and b"dagster" in words:
+                os.kill(int(entry.name), 9)
+                killed += 1
+        assert killed, f"no process of {pod} found"
+
+
+def build_images() -> tuple[str, str]:
+    """(service, worker), as an install builds them, but for the script in the worker."""
+    made = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in ("worker", "service"):
+            context = Path(scratch, name)
+            digest = source.write_context(name, context)[:12]
+            made.append(build(context, f"harbor-assets-{name}:{digest}"))
+        scripted = Path(scratch, "scripted")
+        scripted.mkdir()
+        for name in ("Containerfile", "scripted.py"):
+            shutil.copy(HARNESS / name, scripted)
+        tag = hashlib.sha256(made[0].encode() + (HARNESS / "scripted.py").read_bytes()).hexdigest()[:12]
+        worker = build(scripted, f"harbor-assets-worker-scripted:{tag}", "--opt", f"build-arg:WORKER={made[0]}")
+    return made[1], worker
+
+
+def build(context: Path, name: str, *more: str) -> str:
+    """Build and push; the image's name in the registry."""
+    image = f"{os.environ['TEST_REGISTRY']}/{name}"
+    run(
+        "buildctl", "--addr", os.environ["TEST_BUILDKIT"], "build", "--frontend", "dockerfile.v0",
+        "--local", f"context={context}", "--local", f"dockerfile={context}",
+        "--opt", "filename=Containerfile", *more,
+        "--output", f"type=image,name={image},push=true,registry.insecure=true",
+    )  # fmt: skip
+    return image
+
+
+def install(namespace: str) -> str:
+    """Install or upgrade the working tree; its URL."""
+    service, worker = build_images()
+    words = ("cluster", "install", "--overlay", "test", "--namespace", namespace)
+    images = ("--service-image", service, "--worker-image", worker)
+    return run(sys.executable, "-m", "harbor_assets", *words, *images).splitlines()[-1]
+
+
+@contextmanager
+def deployment() -> Iterator[Deployment]:
+    """The working tree, installed; in HARBOR_ASSETS_TEST_NAMESPACE it is upgraded, and left there afterwards."""
+    kept = os.environ.get("HARBOR_ASSETS_TEST_NAMESPACE")
+    namespace = kept or f"cluster-tests-{secrets.token_hex(3)}"
+    try:
+        it = Deployment(namespace, install(namespace))
+        it.taskset = it.ask("publish", tasks=60)["taskset_ref"]
+        yield it
+    finally:
+        if not kept:
+            run("kubectl", "delete", "namespace", namespace, "--wait=false", check=False)

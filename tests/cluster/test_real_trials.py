@@ -1,0 +1,100 @@
+"""Real Harbor trials on a real cluster: each task's agent works in a pod sandbox of its own."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.harness.deployment import Deployment
+
+pytestmark = pytest.mark.req_k8s
+
+
+def submit(deployed: Deployment, suite: Path, *words: str) -> str:
+    """Publishes and builds what is not there yet; the run's id."""
+    said = deployed.cli("runs", "submit", "--harbor-dir", str(suite), "--agent", "oracle", *words)
+    return said["run_id"] if "run_id" in said else said["id"]
+
+
+def outcomes(deployed: Deployment, run_id: str) -> list[tuple[str, str]]:
+    return [(row["outcome"], row["reason"]) for row in deployed.rows(run_id)]
+
+
+def slow(suite: Path, task: str) -> None:
+    """The task's solution takes its time, so that something can happen to its sandbox."""
+    path = suite / task / "solution" / "solve.sh"
+    path.write_text(path.read_text() + "sleep 300\n")
+
+
+def test_hello_world_scores_and_leaves_its_evidence(deployed: Deployment, tmp_path: Path) -> None:
+    run_id = submit(deployed, deployed.suite(tmp_path, 3), "-n", "3")
+    status = deployed.wait(run_id)
+    assert (status["phase"], status["state"]) == ("completed", "ready")
+    rows = deployed.rows(run_id)
+    assert [(row["outcome"], row["reward"]) for row in rows] == [("scored", 1.0)] * 3
+    files = deployed.ask("bundle", run=run_id)
+    for row in rows:
+        sandbox = next(f for f in files if f.startswith(row["evidence"]) and f.endswith("sandbox.json"))
+        assert sandbox
+    deployed.nothing_left(run_id)
+    deployed.eventually(lambda: deployed.ask("materialised", asset="task_image"), 90)
+
+
+def test_an_image_that_does_not_exist_is_one_tasks_trouble(deployed: Deployment, tmp_path: Path) -> None:
+    suite = deployed.suite(tmp_path, 2)
+    toml = suite / "hello-01" / "task.toml"
+    toml.write_text(toml.read_text().replace("[environment]", '[environment]\ndocker_image = "no-such-image:1"'))
+    run_id = submit(deployed, suite)
+    assert deployed.wait(run_id)["phase"] == "completed"
+    assert outcomes(deployed, run_id) == [("scored", "graded"), ("infra_failed", "image_pull")]
+    assert "no-such-image:1" in deployed.rows(run_id)[1]["message"]
+    deployed.nothing_left(run_id)
+
+
+def test_an_image_that_is_gone_when_the_sandbox_wants_it(deployed: Deployment, tmp_path: Path) -> None:
+    """The plan holds a digest that nobody has any more: the kubelet finds out, not the one who submits."""
+    image = f"{os.environ['TEST_REGISTRY']}/gone@sha256:{'0' * 64}"
+    run_id = deployed.submit(1, image=image)
+    assert deployed.wait(run_id)["phase"] == "failed"
+    ((outcome, reason),) = outcomes(deployed, run_id)
+    assert (outcome, reason) == ("infra_failed", "image_pull")
+    assert "not found" in deployed.rows(run_id)[0]["message"]
+    deployed.nothing_left(run_id)
+
+
+@pytest.mark.parametrize(("how", "reason"), [("delete", "sandbox_lost"), ("evict", "evicted")])
+def test_a_lost_sandbox_is_no_score(deployed: Deployment, tmp_path: Path, how: str, reason: str) -> None:
+    suite = deployed.suite(tmp_path, 2)
+    slow(suite, "hello-01")
+    run_id = submit(deployed, suite, "-n", "2")
+    pod = deployed.sandbox(run_id, 1)
+    deployed.eventually(lambda: deployed.rows(run_id))  # its neighbour has ended; by now the agent is at work
+    if how == "delete":
+        deployed.kubectl("delete", "pod", pod, "--force", "--grace-period=0")
+    else:
+        evict(deployed, pod)
+    status = deployed.wait(run_id)
+    assert status["phase"] == "completed"
+    rows: list[dict[str, Any]] = deployed.rows(run_id)
+    assert [(row["outcome"], row["reason"]) for row in rows] == [("scored", "graded"), ("infra_failed", reason)]
+    assert rows[1]["reward"] is None
+    deployed.nothing_left(run_id)
+
+
+def evict(deployed: Deployment, pod: str) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": deployed.namespace}}
+    path = f"/api/v1/namespaces/{deployed.namespace}/pods/{pod}/eviction"
+    deployed.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+
+
+def test_a_cancel_ends_a_sandbox_at_once(deployed: Deployment, tmp_path: Path) -> None:
+    suite = deployed.suite(tmp_path, 1)
+    slow(suite, "hello-00")
+    run_id = submit(deployed, suite)
+    deployed.sandbox(run_id, 0)
+    deployed.cli("runs", "cancel", run_id)
+    assert deployed.wait(run_id, 180)["phase"] == "cancelled"
+    assert outcomes(deployed, run_id) == [("cancelled", "cancelled_by_user")]
+    deployed.nothing_left(run_id)

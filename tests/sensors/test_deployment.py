@@ -1,0 +1,75 @@
+"""What the sensors ask Dagster for, as its daemon evaluates them; what they look at is played."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace as Played
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from harbor_assets.cluster.settlement import Order
+from tests.catalog.samples import body
+from tests.fakes.catalog import MemoryCatalog
+
+RUN = "run-0123456789abcdef"
+
+
+@pytest.fixture
+def services() -> Any:
+    catalog = MemoryCatalog()
+    catalog.ready_images = lambda after, limit: []  # type: ignore[attr-defined]
+    return Played(
+        catalog=catalog,
+        engine=Played(task_files=lambda source: []),
+        upkeep=Played(attend=lambda: ([f"{RUN}: is to be settled, try 1"], [Order(RUN, 1)])),
+    )
+
+
+@pytest.fixture
+def repository(services: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The deployment's definitions, loaded as its code server loads them."""
+    monkeypatch.setenv("HARBOR_ASSETS_EXECUTOR", "kubernetes")
+    monkeypatch.delitem(sys.modules, "harbor_assets.definitions", raising=False)
+    from harbor_assets.definitions import defs
+
+    for module in ("sensors.deployment", "sensors.publications"):
+        monkeypatch.setattr(f"{module}.wire", lambda settings: services)
+    yield defs.get_repository_def()
+    sys.modules.pop("harbor_assets.definitions", None)
+
+
+def tick(repository: Any, name: str, instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
+    context = dg.SensorEvaluationContext(
+        instance_ref=instance.get_ref(),
+        instance=instance,
+        last_tick_completion_time=None,
+        last_run_key=None,
+        cursor=cursor,
+        repository_name=None,
+        repository_def=repository,
+        sensor_name=name,
+    )
+    return repository.get_sensor_def(name).evaluate_tick(context)
+
+
+def test_an_order_becomes_a_dagster_run_of_that_partition(repository: Any, tmp_path: Path) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        data = tick(repository, "settle", instance)
+        (asked,) = data.run_requests
+        assert (asked.run_key, asked.partition_key) == (f"settle-{RUN}-1", RUN)
+        assert asked.tags["harbor/run_id"] == RUN
+        assert [(r.partitions_def_name, r.partition_keys) for r in data.dynamic_partitions_requests] == [("run", [RUN])]
+
+
+def test_publications_are_events_keys_and_a_cursor(repository: Any, services: Any, tmp_path: Path) -> None:
+    task, _ = services.catalog.put_task("ws", "t", body("one"))
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        data = tick(repository, "publications", instance)
+        assert [event.partition for event in data.asset_events] == [f"ws/t#{task.digest[:12]}"]
+        keys = {r.partitions_def_name: list(r.partition_keys) for r in data.dynamic_partitions_requests}
+        assert keys["task"] == [f"ws/t#{task.digest[:12]}"]
+        instance.add_dynamic_partitions("task", keys["task"])
+        again = tick(repository, "publications", instance, data.cursor)
+        assert (again.asset_events, again.skip_message) == ([], "nothing new")
