@@ -223,11 +223,12 @@ def install(namespace: str) -> str:
 
 @contextmanager
 def deployment() -> Iterator[Deployment]:
-    """The working tree, installed; in HARBOR_ASSETS_TEST_NAMESPACE it is upgraded, and left there afterwards."""
-    kept = os.environ.get("HARBOR_ASSETS_TEST_NAMESPACE")
+    """The working tree, installed. In HARBOR_ASSETS_TEST_NAMESPACE it is upgraded, or taken as it is if
+    HARBOR_ASSETS_TEST_URL says where it answers; and left there afterwards."""
+    kept, url = os.environ.get("HARBOR_ASSETS_TEST_NAMESPACE"), os.environ.get("HARBOR_ASSETS_TEST_URL")
     namespace = kept or f"cluster-tests-{secrets.token_hex(3)}"
     try:
-        it = Deployment(namespace, install(namespace))
+        it = Deployment(namespace, url if kept and url else install(namespace))
         it.taskset = it.ask("publish", tasks=60)["taskset_ref"]
         yield it
     finally:
