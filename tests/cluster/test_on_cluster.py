@@ -155,7 +155,7 @@ def test_a_run_that_waits_too_long_for_its_first_slot_expires(deployed: Deployme
     with deployed.settings(HARBOR_ASSETS_QUEUE_TIMEOUT_SECONDS="30"):
         with deployed.quota({"pods": 1}):  # the run worker, and nothing for it to run
             run_id = deployed.submit(2)
-            deployed.eventually(lambda: deployed.api(run_id)["phase"] == "expired", 240)
+            deployed.eventually(lambda: deployed.phase(run_id) == "expired", 240)
         status = deployed.status(run_id)
     assert {(o["outcome"], o["reason"]) for o in status["outcomes"]} == {("expired", "queue_timeout")}
     assert status["tries"] == []

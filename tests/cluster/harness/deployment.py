@@ -92,7 +92,7 @@ class Deployment:
         return answer.json()
 
     def phase(self, run_id: str) -> str:
-        return self.api(run_id)["phase"]
+        return self.api(run_id)["run"]["phase"]
 
     def rows(self, run_id: str) -> list[dict[str, Any]]:
         """The outcomes so far."""
