@@ -15,7 +15,7 @@ def publication_sensor(settings: Settings) -> dg.SensorDefinition:
 
     @dg.sensor(
         name="publications",
-        minimum_interval_seconds=round(settings.reap_seconds),
+        minimum_interval_seconds=round(settings.settle_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reports tasks, tasksets and images that were published since it last looked.",
     )

@@ -17,7 +17,9 @@ from harbor_assets.engine.ports import ImageCatalog, TaskCatalog
 from harbor_assets.partitions import IMAGES, TASKS, TASKSETS
 
 FILES_SHOWN = 200  # of a task's file list in its metadata
-_PAGE = 200  # of each kind at one look
+# Of each kind at one look. Dagster's daemon writes them, some 16 ms each, and does not look after runs meanwhile.
+EVENTS_MAX = 20
+_PAGE = 500
 _SECONDS = 20.0  # of one look: a sensor that takes a minute is cut off
 # What was stored at 12:00:00 may be committed, and so be seen, after what was stored at 12:00:01.
 _OVERLAP = timedelta(seconds=60)
@@ -80,21 +82,24 @@ class Publications:
         until: float,
     ) -> None:
         last = found.followed.moments.get(kind)
-        page = entries(last)
-        if last is not None and len(page) < _PAGE:  # not behind: look again at what may have come late
-            page = [*entries(last - _OVERLAP), *page]
+        start = last - _OVERLAP if last else None
         there, added = known(partitions), found.partitions.setdefault(partitions, [])
-        for entry in page:
-            if time.monotonic() > until:
+        while page := entries(start):
+            for entry in page:
+                if len(added) == EVENTS_MAX or time.monotonic() > until:
+                    page = []
+                    break
+                if entry.key not in there:
+                    there.add(entry.key)
+                    try:
+                        found.events.append(entry.event())
+                        added.append(entry.key)
+                    except HarborAssetsError as error:
+                        found.problems.append(f"{kind} {entry.key} is not told: {error}")
+                last = max(last or entry.at, entry.at)
+            if len(page) < _PAGE:
                 break
-            if entry.key not in there:
-                there.add(entry.key)
-                try:
-                    found.events.append(entry.event())
-                    added.append(entry.key)
-                except HarborAssetsError as error:
-                    found.problems.append(f"{kind} {entry.key} is not told: {error}")
-            last = max(last or entry.at, entry.at)
+            start = page[-1].at
         if last is not None:
             found.followed = replace(found.followed, moments={**found.followed.moments, kind: last})
 

@@ -96,12 +96,14 @@ def test_an_unreadable_cursor_tells_nothing_twice(place: Place) -> None:
     assert place.told() == []
 
 
-def test_more_than_a_page_is_told_page_by_page(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publications, "_PAGE", 2)
+@pytest.mark.parametrize("page", [1, 2, 3, 50])
+def test_many_are_told_a_few_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    monkeypatch.setattr(publications, "EVENTS_MAX", 2)
+    monkeypatch.setattr(publications, "_PAGE", page)
     for i in range(5):
         place.catalog.put_task("ws", f"t{i}", body(str(i)))
-    told = [partition for _ in range(5) for _, partition in place.told()]
-    assert [str(key).partition("#")[0] for key in told] == [f"ws/t{i}" for i in range(5)]
+    told = [[str(partition).partition("#")[0] for _, partition in place.told()] for _ in range(4)]
+    assert told == [["ws/t0", "ws/t1"], ["ws/t2", "ws/t3"], ["ws/t4"], []]
 
 
 def test_what_cannot_be_read_is_said_and_stops_no_other(place: Place) -> None:
