@@ -15,7 +15,7 @@ pytestmark = pytest.mark.req_k8s
 def submit(deployed: Deployment, suite: Path, *words: str) -> str:
     """Publishes and builds what is not there yet; the run's id."""
     said = deployed.cli("runs", "submit", "--harbor-dir", str(suite), "--agent", "oracle", *words)
-    return said["run_id"] if "run_id" in said else said["id"]
+    return said["run"]["id"]
 
 
 def outcomes(deployed: Deployment, run_id: str) -> list[tuple[str, str]]:
