@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Self
 
 import dagster as dg
 
@@ -14,9 +14,9 @@ from harbor_assets.domain.images import partition_key
 from harbor_assets.domain.names import Ref
 from harbor_assets.engine.lifecycle import RunEngine
 from harbor_assets.engine.ports import ImageCatalog, TaskCatalog
+from harbor_assets.events.suites import image_event, task_event, taskset_event
 from harbor_assets.partitions import IMAGES, TASKS, TASKSETS
 
-FILES_SHOWN = 200  # of a task's file list in its metadata
 # Of each kind at one look. Dagster's daemon writes them, some 16 ms each, and does not look after runs meanwhile.
 EVENTS_MAX = 20
 _PAGE = 500
@@ -120,12 +120,7 @@ class Publications:
             _Entry(
                 image.seen_at,
                 partition_key(image.ref or ""),
-                lambda image=image: _event(
-                    "task_image",
-                    partition_key(image.ref or ""),
-                    (image.ref or "").rpartition("@")[2],
-                    {"ref": image.ref, "name": image.name, "key": image.key, "build_log": image.log},
-                ),
+                lambda image=image: image_event(image.ref or "", name=image.name, key=image.key, log=image.log),
             )
             for image in self._images.ready_images(after, limit=_PAGE)
         ]
@@ -133,25 +128,18 @@ class Publications:
     def _task(self, text: str) -> dg.AssetMaterialization:
         (task,) = self._tasks.get_pinned_tasks([text])
         source = task.spec.source
-        files = self._engine.task_files(source)
-        return _event(
-            "harbor_task",
-            Ref.parse(text, workspace="").partition_key,
-            task.digest,
-            {
-                "ref": task.ref,
-                "native_task_id": task.spec.native_task_id,
-                "files_hash": source.files_hash,
-                "files": len(files),
-                "bytes": sum(size for _, size in files),
-                "file_list": [{"path": path, "size": size} for path, size in files[:FILES_SHOWN]],
-            },
+        return task_event(
+            task.ref,
+            native_task_id=task.spec.native_task_id,
+            files_hash=source.files_hash,
+            workspace=task.workspace,
+            files=self._engine.task_files(source),
         )
 
     def _taskset(self, text: str) -> dg.AssetMaterialization:
         ref = Ref.parse(text, workspace="")
         found = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
-        return _event("taskset", ref.partition_key, found.digest, {"ref": found.ref, "tasks": len(found.tasks)})
+        return taskset_event(found.ref, found.tasks, workspace=found.workspace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +147,3 @@ class _Entry:
     at: datetime
     key: str
     event: Callable[[], dg.AssetMaterialization]
-
-
-def _event(asset: str, partition: str, version: str, metadata: Mapping[str, Any]) -> dg.AssetMaterialization:
-    return dg.AssetMaterialization(
-        asset,
-        partition=partition,
-        tags={"dagster/data_version": version},
-        metadata={name: value for name, value in metadata.items() if value is not None},
-    )

@@ -1,10 +1,11 @@
-"""The events of what is published: task revisions and tasksets."""
+"""The events of what is published: task revisions, tasksets and images."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 
+from harbor_assets.domain.images import partition_key
 from harbor_assets.domain.names import Ref
 from harbor_assets.events.links import partition_link
 
@@ -56,4 +57,18 @@ def taskset_event(ref: str, tasks: Sequence[str], *, workspace: str) -> dg.Asset
         description=f"Published {ref} ({len(tasks)} tasks)",
         metadata=metadata,
         tags={"dagster/data_version": str(parsed.fragment)},
+    )
+
+
+def image_event(ref: str, *, name: str, key: str, log: str | None = None) -> dg.AssetMaterialization:
+    """An image `repository@digest`. `name`: its tag, `key` that of its content, `log` where its lines are kept."""
+    metadata: dict[str, Any] = {"ref": ref, "name": name, "key": key}
+    if log is not None:
+        metadata["build_log"] = log
+    return dg.AssetMaterialization(
+        "task_image",
+        partition=partition_key(ref),
+        description=f"Ready: {name}",
+        metadata=metadata,
+        tags={"dagster/data_version": ref.rpartition("@")[2]},
     )

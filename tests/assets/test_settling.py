@@ -48,7 +48,8 @@ class Place:
         self._evaluate, self._settle = map(definitions.resolve_job_def, ("evaluate", "settle"))
 
     def evaluate(self) -> None:
-        self._evaluate.execute_in_process(instance=self.instance, tags={"harbor/run_id": RUN})
+        config = {"ops": {"trial_results": {"ops": {"plan": {"config": {"submitted_run": RUN}}}}}}
+        self._evaluate.execute_in_process(instance=self.instance, tags={"harbor/run_id": RUN}, run_config=config)
 
     def settle(self) -> bool:
         """As the sensor's order: a partition, and the tag that says whose it is."""

@@ -147,7 +147,8 @@ def test_an_execution_is_a_queued_dagster_run_that_says_whose_it_is(place: Place
     (run,) = place.executions.executions(RUN)
     assert run.status is dg.DagsterRunStatus.QUEUED
     assert run.tags.items() >= {"harbor/run_id": RUN, "harbor/execution": "1", "harbor/agent": "oracle"}.items()
-    assert run.run_config == {"execution": {"config": {"max_concurrent": 20}}}  # the deployment's cap, below 50
+    assert run.run_config["execution"] == {"config": {"max_concurrent": 20}}  # the deployment's cap, below 50
+    assert run.run_config["ops"]["trial_results"]["ops"]["plan"]["config"] == {"submitted_run": RUN}
     assert run.job_code_origin.repository_origin.container_image == "registry/worker:1"
     assert run.remote_job_origin.location_name == "harbor_assets"
     keys = place.executions.instance.get_dynamic_partitions("run_task")
