@@ -9,7 +9,7 @@ import pytest
 
 from harbor_assets.domain.errors import StorageFull
 from harbor_assets.domain.outcomes import Reason
-from harbor_assets.domain.phases import ResultState
+from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.views import LogChunk, RunStatus
 from harbor_assets.interfaces.cli import fetch, report
@@ -114,6 +114,29 @@ def test_results_show_means_with_what_they_rest_on(cli: Cli, w: World):
     found = cli("runs", "results", run_id, "--json").json
     assert found["summary"] == {"task_count": 1}
     assert found["outcomes"]["policies"]["scored_only"]["mean"] == 0.75
+
+
+def test_flags_and_side_rewards_are_shown_wherever_a_score_is(cli: Cli, w: World):
+    run_id = submit(w, "a", "b")
+    first, second = w.catalog.get_run(run_id).plan.tasks
+    w.catalog.mark_started(run_id, NOW)
+    flagged = {"flags": ("solution_exit_9",), "rewards": {"reward": 0.0, "speed": 3.5}}
+    w.catalog.add_outcome(outcome(run_id, first, 0.0, **flagged))
+    w.catalog.add_outcome(outcome(run_id, second, 1.0, rewards={"reward": 1.0}))
+    w.catalog.finish(run_id, RunPhase.COMPLETED, ResultState.READY, at=NOW)
+    w.merge(run_id)
+    watched = cli("runs", "status", run_id, "--watch").out
+    assert "1/2 a scored 0.0000 [solution_exit_9]\n" in watched
+    assert "Flagged: 1 scored task (solution_exit_9)\n" in watched
+    assert "scored 0.0000 [solution_exit_9]" in cli("runs", "tasks", run_id).out
+    (trial,) = cli("runs", "tasks", run_id, "--json").json["data"][0]["outcomes"]
+    assert (trial["flags"], trial["rewards"]) == (["solution_exit_9"], {"reward": 0.0, "speed": 3.5})
+    table = cli("runs", "results", run_id).out
+    assert "K  OUTCOME  REWARD  speed   REASON  FLAGS" in table
+    assert [line.split()[4:] for line in table.splitlines() if line.startswith(("0 ", "1 "))] == [
+        ["0.0000", "3.5000", "graded", "solution_exit_9"],
+        ["1.0000", "-", "graded"],
+    ]
 
 
 def test_results_survive_a_failed_merge(cli: Cli, w: World):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from harbor_assets.catalog import open_catalog
 from harbor_assets.domain.outcomes import Outcome, Reason, TrialOutcome
@@ -141,7 +142,7 @@ def task_input(native_id: str, **config: object) -> TaskInput:
     )
 
 
-def outcome(run_id: str, task: PlannedTask, ended: float | Reason) -> TrialOutcome:
+def outcome(run_id: str, task: PlannedTask, ended: float | Reason, **more: Any) -> TrialOutcome:
     from harbor_assets.domain.outcomes import OUTCOME_OF
 
     scored = not isinstance(ended, Reason)
@@ -158,4 +159,5 @@ def outcome(run_id: str, task: PlannedTask, ended: float | Reason) -> TrialOutco
         message=None if scored else "as the test wanted",
         reward=ended if scored else None,
         trial_key=task.trial_key,
+        **more,
     )

@@ -76,6 +76,14 @@ def html() -> str:
     return draw(make_bundle(plan, rows))
 
 
+def test_other_rewards_of_a_trial_are_shown_by_name():
+    plan = make_plan(["alpha"])
+    rows = [make_row(plan, 0, 1, 1.0, rewards={"reward": 1.0, "<b>speed": 3.5}, flags=("solution_exit_9",))]
+    (row,) = rows_of(draw(make_bundle(plan, rows)))
+    assert "&lt;b&gt;speed 3.5000" in row
+    assert "solution exit 9" in row
+
+
 def test_the_figures_stand_with_their_coverage(html: str):
     text = Page(html).text
     assert "run-0123456789abcdef" in text
