@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
     from harbor_assets.engine.ports import Profiles, TaskFolders, TaskVerifier
+    from harbor_assets.engine.ranking import Rankings
 
 
 _MIRROR_SECONDS = (
@@ -197,6 +198,19 @@ class Services:
         )
 
     @cached_property
+    def rankings(self) -> "Rankings":
+        """The leaderboard."""
+        from harbor_assets.engine.ranking import Rankings
+        from harbor_assets.leaderboard.store import DuckDbLeaderboard
+
+        return Rankings(
+            runs=self.catalog,
+            artifacts=self.artifacts,
+            store=DuckDbLeaderboard(self.settings.leaderboard),
+            scratch=self.settings.work,
+        )
+
+    @cached_property
     def engine(self) -> "RunEngine":
         """What a worker does with a run."""
         from harbor_assets.engine.bundles import BundleMaker
@@ -217,6 +231,7 @@ class Services:
                 report=HtmlReport(),
                 scratch=self.settings.work,
             ),
+            rankings=self.rankings,
             work=self.settings.work,
             poll_seconds=self.settings.cancel_poll_seconds,
             queue_timeout_seconds=self.settings.queue_timeout_seconds if self._on_cluster else None,

@@ -125,6 +125,12 @@ class SqlRuns:
                 unreadable.append(row.id)
         return Page(runs, page, page_size, total, tuple(unreadable))
 
+    def ended_runs(self) -> list[str]:
+        """See `RunCatalog`."""
+        query = select(RUNS.c.id).where(RUNS.c.phase.not_in(ACTIVE)).order_by(RUNS.c.created_at, RUNS.c.id)
+        with self._database.read() as connection:
+            return list(connection.scalars(query))
+
     def lock(self, name: str) -> AbstractContextManager[None]:
         """See `RunCatalog`."""
         return self._database.lock(name)

@@ -19,6 +19,7 @@ from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.inspection import Finding, Inspection
 from harbor_assets.engine.ports import Archived, Artifacts, RunCatalog, TaskFolders, TrialRunner
+from harbor_assets.engine.ranking import Rankings
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class RunEngine:
         folders: TaskFolders,
         runner: TrialRunner,
         bundles: BundleMaker,
+        rankings: Rankings | None = None,
         work: Path,
         poll_seconds: float,
         queue_timeout_seconds: float | None = None,
@@ -65,6 +67,7 @@ class RunEngine:
     ) -> None:
         self._queue_timeout, self._mirror_seconds = queue_timeout_seconds, mirror_seconds
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
+        self._rankings = rankings
         self._bundles, self._work, self._poll, self._clock = bundles, work, poll_seconds, clock
 
     def begin(self, run_id: str) -> Run:
@@ -158,6 +161,8 @@ class RunEngine:
         try:
             if unmerged is None:
                 metadata = self._bundles.make(run, rows, phase=phase, ended_at=ended_at)
+                if self._rankings is not None:
+                    metadata["leaderboard"] = str(self._rankings.settled(run_id))
         except Exception as failure:
             if isinstance(failure, StorageFull) and run.lost_workers < MAX_LOST_WORKERS:
                 raise

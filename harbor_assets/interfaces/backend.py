@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.evaluations import Evaluations
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.ports import Artifacts, TaskCatalog, TaskVerifier
+    from harbor_assets.engine.ranking import Rankings
     from harbor_assets.wiring import Services
 
 
@@ -24,10 +25,17 @@ class Backend:
     verifier: "TaskVerifier"
     scratch: Path | None = None
     images: "ImageBuilds | None" = None
+    rankings: "Rankings | None" = None
 
     @classmethod
     def of(cls, services: "Services", scratch: Path | None = None) -> "Backend":
         """The parts of wired services. Nothing is connected before it is used."""
         return cls(
-            services.evaluations, services.tasks, services.artifacts, services.verifier, scratch, services.images
+            evaluations=services.evaluations,
+            tasks=services.tasks,
+            artifacts=services.artifacts,
+            verifier=services.verifier,
+            scratch=scratch,
+            images=services.images,
+            rankings=services.rankings,
         )

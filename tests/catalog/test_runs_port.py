@@ -64,6 +64,14 @@ def test_a_refused_key_names_what_changed(catalog: RunCatalog) -> None:
         )
 
 
+def test_ended_runs_are_known_by_their_ids(catalog: RunCatalog) -> None:
+    old, young = (catalog.add_run(plan(), request_digest=A)[0].id for _ in range(2))
+    assert catalog.ended_runs() == []
+    for run_id in (young, old):
+        catalog.finish(run_id, RunPhase.FAILED, ResultState.NONE, at=NOON)
+    assert catalog.ended_runs() == [old, young]
+
+
 def test_keys_belong_to_an_owner_and_a_workspace(catalog: RunCatalog) -> None:
     for values in ({}, {"owner": "max"}, {"workspace": "other"}):
         assert catalog.add_run(plan(**values), request_digest=A, idempotency_key="k")[1]

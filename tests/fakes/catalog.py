@@ -198,6 +198,11 @@ class MemoryCatalog:
                 self._keys[key] = (run.id, request_digest, request)
             return run, True
 
+    def ended_runs(self) -> list[str]:
+        with self._lock:
+            ended = [run for run in self._runs.values() if run.phase.terminal]
+            return [run.id for run in sorted(ended, key=lambda run: (run.created_at, run.id))]
+
     def get_run(self, run_id: str) -> Run:
         with self._lock:
             if run_id not in self._runs:

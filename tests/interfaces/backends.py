@@ -17,6 +17,7 @@ from harbor_assets.domain.views import LogChunk
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import TaskVerifier
+from harbor_assets.engine.ranking import Rankings
 from harbor_assets.interfaces.backend import Backend
 from tests.fakes.artifacts import MemoryArtifacts
 
@@ -89,6 +90,7 @@ class World:
             ),
         )
         self.images = None
+        self.rankings: Rankings | None = None
         self.verifier: TaskVerifier = Believing()
         self.backend = Backend(
             evaluations=self.evaluations, tasks=self.catalog, artifacts=self.artifacts, verifier=self.verifier

@@ -10,6 +10,7 @@ from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.api.routes.files import files_router
 from harbor_assets.interfaces.api.routes.images import images_router
+from harbor_assets.interfaces.api.routes.leaderboard import leaderboard_router
 from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
 from harbor_assets.interfaces.api.routes.runs import check_router, runs_router
 from harbor_assets.interfaces.api.strict import validation_answer
@@ -44,6 +45,8 @@ def create_app(backend: Backend) -> FastAPI:
         runs_router(backend.evaluations),
     ):
         workspaces.include_router(router)
+    if backend.rankings is not None:
+        workspaces.include_router(leaderboard_router(backend.rankings))
     app.include_router(workspaces)
     app.include_router(files_router(backend.artifacts, backend.scratch))
 

@@ -5,7 +5,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from harbor_assets.interfaces.cli import cluster, config, context, edge, quickstart, runs, serve, tasksets, ui
+from harbor_assets.interfaces.cli import (
+    cluster,
+    config,
+    context,
+    edge,
+    leaderboard,
+    quickstart,
+    runs,
+    serve,
+    tasksets,
+    ui,
+)
 from harbor_assets.interfaces.cli.options import examples
 
 app = typer.Typer(
@@ -25,6 +36,7 @@ app = typer.Typer(
 quickstart.add_to(app)
 tasksets.add_to(app)
 runs.add_to(app)
+leaderboard.add_to(app)
 context.add_to(app)
 config.add_to(app)
 ui.add_to(app)

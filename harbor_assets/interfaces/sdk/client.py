@@ -21,6 +21,7 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import job_name
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.preflight import RunCheck, RunChecked
+from harbor_assets.domain.ranking import Leaderboard
 from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.runs import bundle_key
 from harbor_assets.domain.tasks import Annotation, Task, TaskInput, Taskset, TasksetInput, taskset_digest
@@ -170,6 +171,18 @@ class Client:
         if self._backend is None:
             return f"{self.base_url}{self._file_path(run_id, path)}"
         return self._backend.artifacts.url(f"{bundle_key(run_id)}/{path}")
+
+    # --- leaderboard ----------------------------------------------------------------------------------------------
+
+    def leaderboard(self) -> Leaderboard:
+        """The ended runs of the workspace by taskset and sandbox, the best mean first."""
+        return Leaderboard.model_validate_json(self._get(f"{self._base(self.workspace)}/leaderboard"))
+
+    def rebuild_leaderboard(self) -> tuple[int, dict[str, str]]:
+        """Make it afresh from the bundles: how many runs were written, and run id -> why of those that were not."""
+        answer = self._http.call("POST", f"{self._base(self.workspace)}/leaderboard:rebuild")
+        done = json.loads(answer.content)
+        return done["written"], done["failed"]
 
     # --- tasks and tasksets ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""A line of the leaderboard: what a run's bundle says of the run, and the figures of its own account."""
+
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from harbor_assets.domain.bundle import RunMetadata
+from harbor_assets.domain.outcomes import Frozen
+from harbor_assets.domain.policies import OutcomeSummary, PolicyCoverage
+
+
+class RankedRun(Frozen):
+    """One ended run. `mean` and `pass_at_k` are over the scored trials, and None where nothing was scored; `coverage`
+    says of how many. `model` is None for an agent that calls none. Times are UTC."""
+
+    run_id: str
+    workspace: str
+    owner: str
+    phase: str
+    taskset_ref: str
+    agent: str
+    model: str | None
+    sandbox: str
+    n_attempts: int
+    reward_key: str
+    mean: float | None
+    mean_missing_as_zero: float | None
+    pass_at_k: dict[str, float | None]
+    coverage: PolicyCoverage
+    harbor_version: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class Leaderboard(Frozen):
+    """The leaderboard of a workspace. `missing`: ended runs, of any workspace, that are not on it yet."""
+
+    runs: tuple[RankedRun, ...]
+    missing: tuple[str, ...] = ()
+
+
+def ranked(run_id: str, metadata: RunMetadata, account: OutcomeSummary) -> RankedRun:
+    """The line of a bundle, from its `metadata.json` and `outcomes.json` alone."""
+    labels, config = metadata.labels, metadata.target.config
+    scored = account.policies.scored_only
+    return RankedRun(
+        run_id=run_id,
+        workspace=labels.get("workspace", ""),
+        owner=labels.get("owner", ""),
+        phase=labels.get("phase", ""),
+        taskset_ref=labels.get("taskset_ref", ""),
+        agent=labels.get("agent", ""),
+        model=_text(config.get("agent_model_name")),
+        sandbox=labels.get("sandbox", ""),
+        n_attempts=max(1, len(scored.pass_at_k)),
+        reward_key=_text(config.get("reward_key")) or "reward",
+        mean=scored.mean,
+        mean_missing_as_zero=account.policies.missing_as_zero.mean,
+        pass_at_k=scored.pass_at_k,
+        coverage=scored.coverage,
+        harbor_version=metadata.target.version,
+        started_at=metadata.started_at,
+        finished_at=metadata.finished_at,
+    )
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None

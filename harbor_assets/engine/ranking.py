@@ -1,0 +1,101 @@
+"""Keeping the leaderboard: a run's bundle is ingested when it is settled; what could not be is caught up with later."""
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harbor_assets.domain import bundle
+from harbor_assets.domain.errors import Broken, HarborAssetsError
+from harbor_assets.domain.policies import OutcomeSummary
+from harbor_assets.domain.ranking import Leaderboard, ranked
+from harbor_assets.domain.runs import bundle_key
+from harbor_assets.engine.ports import Artifacts, LeaderboardStore, RankedBundle, RunCatalog
+
+log = logging.getLogger(__name__)
+
+BATCH = 200  # bundles in one transaction: their tables lie in scratch space meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """What an ingest did: how many runs were written, and why others were not (run id, or empty, and the reason)."""
+
+    written: int = 0
+    failed: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        said = [f"{self.written} written", *(f"{run or 'not written'}: {why}" for run, why in self.failed)]
+        return "; ".join(said)
+
+
+class Rankings:
+    """The leaderboard as a service: reads bundles, hands them to the store. `scratch` is a folder for their tables."""
+
+    def __init__(self, *, runs: RunCatalog, artifacts: Artifacts, store: LeaderboardStore, scratch: Path) -> None:
+        self._runs, self._artifacts, self._store, self._scratch = runs, artifacts, store, scratch
+
+    def leaderboard(self, workspace: str) -> Leaderboard:
+        """The runs of a workspace, by taskset and sandbox (results of one sandbox are never ranked with those of
+        another), the best mean first; and which ended runs are missing."""
+        missing = sorted(set(self._runs.ended_runs()) - self._store.run_ids())
+        return Leaderboard(runs=tuple(self._store.rows(workspace)), missing=tuple(missing))
+
+    def settled(self, run_id: str) -> Ranked:
+        """Write a run that was just merged, and what earlier settling could not write. Never raises: the run's own
+        result does not depend on the leaderboard, which is caught up with by the next settling, or a rebuild."""
+        try:
+            missing = set(self._runs.ended_runs()) - self._store.run_ids() - {run_id}
+            return self._write([run_id, *sorted(missing)[: BATCH - 1]])
+        except Exception as error:
+            log.exception("the leaderboard was not written for %s; the next settling tries again", run_id)
+            return Ranked(failed=(("", f"{type(error).__name__}: {error}"),))
+
+    def rebuild(self) -> Ranked:
+        """Make the leaderboard afresh from every bundle there is. Killed midway, the old one stays."""
+        return self._write(list(self._runs.ended_runs()), afresh=True)
+
+    def _write(self, run_ids: Sequence[str], *, afresh: bool = False) -> Ranked:
+        failed: list[tuple[str, str]] = []
+        with self._folder() as folder:
+            written = self._store.write(self._bundles(run_ids, folder, failed), afresh=afresh)
+        for run_id, why in failed:
+            log.warning("%s is not on the leaderboard: %s", run_id, why)
+        return Ranked(written, tuple(failed))
+
+    def _bundles(self, run_ids: Sequence[str], folder: Path, failed: list[tuple[str, str]]) -> Iterator[RankedBundle]:
+        for run_id in run_ids:
+            try:
+                found = self._bundle(run_id, folder)
+            except HarborAssetsError as error:
+                failed.append((run_id, str(error)))
+            else:
+                yield found
+                found.trials.unlink(missing_ok=True)
+
+    def _bundle(self, run_id: str, folder: Path) -> RankedBundle:
+        key = bundle_key(run_id)
+        try:
+            metadata = bundle.RunMetadata.model_validate_json(self._read(f"{key}/{bundle.METADATA}"))
+            account = OutcomeSummary.model_validate_json(self._read(f"{key}/{bundle.OUTCOME_SUMMARY}"))
+        except ValidationError as error:
+            raise Broken(f"its bundle cannot be read: {error.error_count()} fields are not as they should be") from None
+        trials = folder / f"{run_id}.parquet"
+        with self._artifacts.open(f"{key}/{bundle.TRIALS_TABLE}") as source, trials.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        return RankedBundle(ranked(run_id, metadata, account), trials)
+
+    def _read(self, key: str) -> bytes:
+        with self._artifacts.open(key) as file:
+            return file.read()
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="leaderboard-", dir=self._scratch) as folder:
+            yield Path(folder)

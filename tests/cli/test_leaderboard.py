@@ -1,0 +1,115 @@
+import csv
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from harbor_assets.domain import bundle
+from harbor_assets.domain.bundle import RunMetadata, RunnerInfo
+from harbor_assets.domain.policies import account
+from harbor_assets.domain.runs import bundle_key
+from harbor_assets.engine.bundle_rows import BundleRows
+from harbor_assets.engine.ports import BundleTables
+from harbor_assets.engine.ranking import Rankings
+from harbor_assets.interfaces.api.app import create_app
+from harbor_assets.interfaces.backend import Backend
+from harbor_assets.leaderboard.parquet import ParquetTables
+from harbor_assets.leaderboard.store import DuckDbLeaderboard
+from tests.cli.conftest import Cli
+from tests.cli.test_runs import submit
+from tests.interfaces.backends import World
+from tests.interfaces.served import served
+
+
+@pytest.fixture(autouse=True)
+def rankings(w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rankings:
+    made = Rankings(
+        runs=w.catalog,
+        artifacts=w.artifacts,
+        store=DuckDbLeaderboard(tmp_path / "board.duckdb"),
+        scratch=tmp_path / "scratch",
+    )
+    w.rankings = made
+    return made
+
+
+def settle(w: World, tmp_path: Path, *rewards: float) -> str:
+    """An ended run with the files of a bundle that the leaderboard reads."""
+    run_id = submit(w, *"abcdef"[: len(rewards)])
+    w.end(run_id, *rewards)
+    plan, rows = w.catalog.get_run(run_id).plan, w.catalog.outcomes(run_id)
+    tables = tmp_path / "tables"
+    tables.mkdir(exist_ok=True)
+    columns = [BundleRows.of(plan, rows).trial_columns(row) for row in rows]
+    ParquetTables().write(BundleTables(trials=columns, scores=[]), tables)
+    labels = {"workspace": "default", "taskset_ref": plan.taskset_ref, "agent": "oracle", "sandbox": "process"}
+    metadata = RunMetadata(
+        labels=labels,
+        target=RunnerInfo(name="harbor", kind="runner", version="0.26.0", config={"agent_model_name": None}),
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        finished_at=None,
+        duration_sec=None,
+    )
+    key = bundle_key(run_id)
+    w.artifacts.put_bytes(f"{key}/{bundle.METADATA}", bundle.document(metadata))
+    w.artifacts.put_bytes(f"{key}/{bundle.OUTCOME_SUMMARY}", bundle.document(account(rows)))
+    w.artifacts.put_bytes(f"{key}/{bundle.TRIALS_TABLE}", (tables / bundle.TRIALS_TABLE).read_bytes())
+    return run_id
+
+
+def test_settled_runs_are_listed_with_mean_and_coverage(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):
+    run_id = settle(w, tmp_path, 1.0, 0.5)
+    assert str(rankings.settled(run_id)) == "1 written"
+    said = cli("leaderboard")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[0].split() == "TASKSET SANDBOX AGENT MODEL MEAN SCORED TASKS RUN".split()
+    assert said.out.splitlines()[1].split() == [
+        "default/suite",
+        "process",
+        "oracle",
+        "-",
+        "0.7500",
+        "2/2",
+        "2/2",
+        run_id,
+    ]
+    assert cli("leaderboard", "--json").json["runs"][0]["coverage"]["of_trials"] == 2
+    (row,) = csv.DictReader(io.StringIO(cli("leaderboard", "--csv").out))
+    assert (row["run_id"], row["mean"], row["scored_trials"], row["model"]) == (run_id, "0.75", "2", "")
+    assert cli("leaderboard", "--csv", "--json").code == 2
+
+
+def test_what_could_not_be_written_is_shown_and_caught_up_with(
+    cli: Cli, w: World, rankings: Rankings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lost = settle(w, tmp_path, 1.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(DuckDbLeaderboard, "write", lambda *_, **__: 1 / 0)
+        assert "ZeroDivisionError" in str(rankings.settled(lost)), "settling goes on"
+    said = cli("leaderboard")
+    assert f"Not on the leaderboard: 1 ended run ({lost})" in said.err
+    assert "harbor-assets leaderboard rebuild" in said.err
+    young = settle(w, tmp_path, 0.0)
+    assert str(rankings.settled(young)) == "2 written"
+    assert {run.run_id for run in rankings.leaderboard("default").runs} == {lost, young}
+    assert rankings.leaderboard("default").missing == ()
+
+
+def test_a_rebuild_names_the_runs_whose_bundle_is_gone(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):
+    whole, gone = settle(w, tmp_path, 1.0), settle(w, tmp_path, 0.5)
+    rankings.settled(gone)
+    w.artifacts.remove(f"{bundle_key(gone)}/{bundle.TRIALS_TABLE}")
+    said = cli("leaderboard", "rebuild")
+    assert said.code == 0
+    assert "made afresh: 1 run" in said.out
+    assert f"Not on the leaderboard: {gone}: " in said.err
+    assert [run.run_id for run in rankings.leaderboard("default").runs] == [whole]
+
+
+def test_a_service_answers_the_same(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):
+    rankings.settled(settle(w, tmp_path, 1.0))
+    backend = Backend(w.evaluations, w.catalog, w.artifacts, w.verifier, rankings=rankings)
+    with served(create_app(backend)) as url:
+        assert cli("leaderboard", "--base-url", url).out == cli("leaderboard").out
+        assert "1 run" in cli("leaderboard", "rebuild", "--base-url", url).out
