@@ -1,4 +1,4 @@
-"""What can go wrong with a sandbox pod that is nobody's result.
+"""What can go wrong with a sandbox that is nobody's result.
 
 ::
 
@@ -10,7 +10,7 @@
     ├── SandboxDeadline          it outlived its longest lifetime
     ├── SandboxOutOfMemory       the memory limit ended the whole sandbox, not only a process in it
     └── SandboxDiskFull          it wrote more than its storage limit
-    ControlPlaneError            the apiserver did not answer for longer than we wait; nothing is known of the sandbox
+    ControlPlaneError            apiserver or engine did not answer for longer than we wait; nothing is known
 
 Harbor and `domain/endings.py` tell errors by the names of their classes: the names are a contract.
 """
@@ -54,3 +54,7 @@ class ControlPlaneError(Exception):
 
 class TransferFailed(RuntimeError):
     """Files could not be moved; the message says which and why."""
+
+
+class UnknownUser(Exception):
+    """The image has no such user, or no way to become one. Raised for a command; the sandbox is as it was."""

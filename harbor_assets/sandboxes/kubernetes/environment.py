@@ -31,6 +31,7 @@ from harbor_assets.sandboxes.kubernetes.pod import SandboxPod
 from harbor_assets.sandboxes.kubernetes.switching import NetworkSwitch
 from harbor_assets.sandboxes.kubernetes.transfer import PodChannel
 from harbor_assets.sandboxes.output import Output
+from harbor_assets.sandboxes.scripts import script
 
 SECONDS_BEYOND = 60  # a pod's lifetime beyond the trial's deadline: the worker ends first, and says why
 
@@ -248,7 +249,7 @@ class KubernetesEnvironment(SandboxEnvironment):
         assert self._runner is not None
         who = self._resolve_user(user)
         who = str(self._image_config.user or "" if who is None else who)
-        body = runner.script(
+        body = script(
             command,
             cwd=cwd or self.task_env_config.workdir or self._image_config.workdir,
             env={**self._image_config.env, **self._network.variables, **(self._merge_env(env) or {})},

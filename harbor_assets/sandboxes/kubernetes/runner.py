@@ -8,15 +8,15 @@ the command's keeper wrote: what the exec stream itself says (137 when the conta
 import asyncio
 import contextlib
 import logging
-import shlex
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Protocol
 
-from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxLost
+from harbor_assets.sandboxes import scripts
+from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxLost, UnknownUser
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, ExecFailed, Sink, StreamBroken
 from harbor_assets.sandboxes.kubernetes.manifests import FOLDER
 from harbor_assets.sandboxes.output import CAP, OnChunk
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 180.0  # without any contact; an apiserver's restart takes under a minute
 KILL_SECONDS = 10.0  # of one try to end a command's processes
 UNUSABLE_TRIES = 5  # in a row of commands that the pod, alive, cannot run; a full process table may pass
-INLINE_MAX = 100_000  # bytes of a command given as an argument; the kernel takes 128 KiB
 _CUT, _NO_USER, _NEVER_STARTED, _NO_WAY = 91, 92, 93, 95
 _MARK = b"\0\0"
 _TRAILER_MAX = 80
@@ -53,10 +52,6 @@ class _Unusable(StreamBroken):
     """Our own script failed: an agent removed it, or the programs it needs."""
 
 
-class UnknownUser(Exception):
-    """The image has no such user, or no way to become one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A command's end. `code` is None if its time was up; `dropped` bytes were beyond CAP; `kills`: processes that the
@@ -70,18 +65,6 @@ class Finished:
     kills: int = 0
     foreign_kills: int = 0
     reconnects: int = 0
-
-
-def script(command: str, *, cwd: str | None, env: Mapping[str, str]) -> bytes:
-    """What is run in the pod for a command. Values travel on stdin: arguments are in audit logs and `ps`."""
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items() if name.isidentifier()]
-    if cwd:
-        lines.append(f"cd {shlex.quote(cwd)} || exit 1")
-    if len(command.encode()) <= INLINE_MAX:
-        lines.append(f'exec "$(command -v bash || command -v sh)" -c {shlex.quote(command)}')
-    else:
-        lines.append(command)
-    return ("\n".join(lines) + "\n").encode()
 
 
 async def install(pod: Pod) -> None:
@@ -108,7 +91,7 @@ async def install(pod: Pod) -> None:
 
 
 def _text(name: str) -> bytes:
-    return (resources.files(__package__) / "inside" / f"{name}.sh").read_bytes()
+    return scripts.end() if name == "end" else (resources.files(__package__) / "inside" / f"{name}.sh").read_bytes()
 
 
 @dataclass

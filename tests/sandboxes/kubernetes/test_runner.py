@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from harbor_assets.sandboxes.errors import SandboxLost
 from harbor_assets.sandboxes.kubernetes.kube import StreamBroken
-from harbor_assets.sandboxes.kubernetes.runner import Runner, script
+from harbor_assets.sandboxes.kubernetes.runner import Runner
+from harbor_assets.sandboxes.scripts import script
 
 
 class Scripted:
