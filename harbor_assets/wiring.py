@@ -4,11 +4,12 @@ Everything is made when it is first asked for, so that a command pays only for w
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from harbor_assets.domain.plans import ENGINES
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import Artifacts, Executions, Logs
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
     from harbor_assets.cluster.client import ClusterClient
     from harbor_assets.cluster.executions import ClusterExecutions
     from harbor_assets.cluster.upkeep import Upkeep
-    from harbor_assets.domain.plans import PlannedTask, RunPlan
+    from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxKind
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
-    from harbor_assets.engine.ports import Profiles, TaskFolders, TaskVerifier
+    from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
+    from harbor_assets.engine.taskset_images import TasksetImages
+    from harbor_assets.sandboxes.engines.cli import Engine
+    from harbor_assets.sandboxes.engines.images import EngineImages
 
 
 _MIRROR_SECONDS = (
@@ -59,11 +63,74 @@ class Services:
 
         return FolderProfiles(self.settings.profiles)
 
+    def images_of(self, kind: "SandboxKind") -> "ImageBuilds | None":
+        """The images for one kind of sandbox; None if it needs none, or cannot be had here."""
+        if self._on_cluster:
+            return self.images if kind == "kubernetes" else None
+        return self._engine_builds.get(kind)
+
     @cached_property
-    def images(self) -> "ImageBuilds | None":
-        """The images of tasks; None where sandboxes need none (a laptop)."""
-        if self.settings.executor != "kubernetes":
-            return None
+    def taskset_images(self) -> "TasksetImages":
+        """The images of tasksets, for whichever sandbox their runs would get."""
+        from harbor_assets.engine.taskset_images import TasksetImages
+
+        return TasksetImages(tasks=self.catalog, sandboxes=self.sandboxes, builds_of=self.images_of)
+
+    @cached_property
+    def engines(self) -> "Sequence[Engine]":
+        """The container engines that may be on this machine, in the order `auto` tries them."""
+        from harbor_assets.sandboxes.engines.cli import KINDS, Engine
+
+        return [Engine(kind) for kind in KINDS]
+
+    def _engine_registry(self, engine: "Engine") -> "EngineImages":
+        from harbor_assets.domain.images import context_key
+        from harbor_assets.images.context import key_entries
+        from harbor_assets.images.progress import BuildLog
+        from harbor_assets.sandboxes.engines.images import EngineImages
+
+        return EngineImages(
+            engine, home=self.settings.home, context_key=lambda folder: context_key(key_entries(folder)), log=BuildLog
+        )
+
+    @cached_property
+    def _engine_builds(self) -> "Mapping[SandboxKind, ImageBuilds]":
+        from harbor_assets.engine.images import ImageBuilds
+        from harbor_assets.engine.taskset_images import ScopedImages
+        from harbor_assets.sandboxes.engines.images import PREFIX
+
+        def builds(engine: "Engine") -> ImageBuilds:
+            adapter = self._engine_registry(engine)
+            return ImageBuilds(
+                tasks=self.catalog,
+                images=ScopedImages(self.catalog, engine.kind),
+                folders=self.folders,
+                registry=adapter,
+                artifacts=self.artifacts,
+                builder=adapter,
+                prefix=PREFIX,
+            )
+
+        return {engine.kind: builds(engine) for engine in self.engines}
+
+    @cached_property
+    def sandboxes(self) -> "SandboxChooser":
+        """Which sandbox a run gets."""
+        from harbor_assets.engine.taskset_images import BaseImages
+        from harbor_assets.sandboxes.choice import ClusterSandboxes, LocalSandboxes
+
+        if self._on_cluster:
+            return ClusterSandboxes()
+        return LocalSandboxes(
+            self.settings.home,
+            engines=self.engines,
+            registries=self._engine_registry,
+            base_images=BaseImages(self.folders),
+        )
+
+    @cached_property
+    def images(self) -> "ImageBuilds":
+        """The images of a deployment's tasks."""
         from harbor_assets.engine.images import ImageBuilds
         from harbor_assets.images import registries_of
         from harbor_assets.images.buildkit import BuildKit
@@ -155,7 +222,12 @@ class Services:
     def _reap(self) -> Sequence[str]:
         from harbor_assets.sandboxes.process.reap import reap
 
-        return reap(self.settings.home)
+        gone = reap(self.settings.home)
+        if (self.settings.home / "engines").exists():  # every command comes by here
+            from harbor_assets.sandboxes.engines import guard
+
+            gone += guard.reap(self.settings.home)
+        return gone
 
     @property
     def _logs(self) -> Logs:
@@ -175,14 +247,12 @@ class Services:
     @cached_property
     def evaluations(self) -> Evaluations:
         """Runs as a service."""
-        from harbor_assets.sandboxes.choice import ClusterSandboxes, LocalSandboxes
-
         return Evaluations(
             tasks=self.catalog,
             runs=self.catalog,
             artifacts=self.artifacts,
             executions=self.executions,
-            sandboxes=ClusterSandboxes() if self._on_cluster else LocalSandboxes(self.settings.home),
+            sandboxes=self.sandboxes,
             logs=self._logs,
             deployment=Deployment(
                 owner=self.settings.owner,
@@ -194,7 +264,7 @@ class Services:
                 variables=frozenset() if self._on_cluster else os.environ.keys(),
             ),
             profiles=self.profiles,
-            images=self.images,
+            images_of=self.images_of,
         )
 
     @cached_property
@@ -239,10 +309,12 @@ class Services:
         )
 
     def _environment(self, plan: "RunPlan", task: "PlannedTask") -> "EnvironmentConfig":
-        from harbor_assets.sandboxes.choice import kubernetes_environment, process_environment
+        from harbor_assets.sandboxes.choice import engine_environment, kubernetes_environment, process_environment
 
         if plan.sandbox.kind == "process":
             return process_environment(plan, home=self.settings.home)
+        if plan.sandbox.kind in ENGINES:
+            return engine_environment(plan, task, home=self.settings.home)
         from harbor_assets.cluster.manifests import owner
 
         return kubernetes_environment(plan, task, namespace=self.settings.namespace, owner=owner(os.environ))

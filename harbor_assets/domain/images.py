@@ -15,7 +15,7 @@ from pydantic import Field
 
 from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.outcomes import Frozen
-from harbor_assets.domain.plans import ImageConfig, ImageProblem
+from harbor_assets.domain.plans import ImageConfig, ImageProblem, SandboxKind, SandboxWord
 from harbor_assets.domain.profiles import separate
 from harbor_assets.domain.tasks import Body, Hex64
 
@@ -83,9 +83,10 @@ class ImageView(Frozen):
 
 
 class ImageStatus(Frozen):
-    """The images of a taskset. `needed` is False where sandboxes need none."""
+    """The images of a taskset for one kind of sandbox. `needed` is False where that needs none."""
 
     taskset_ref: str
+    sandbox: SandboxKind = "kubernetes"
     needed: bool = True
     images: tuple[ImageView, ...] = ()
 
@@ -96,8 +97,10 @@ class ImageStatus(Frozen):
 
 
 class BuildRequest(Body):
-    """The body that asks for a taskset's images. `select`: stored names of tasks; None: all."""
+    """The body that asks for a taskset's images. `select`: stored names of tasks; None: all. `sandbox`: of which kind
+    of sandbox, as a run would ask for it."""
 
+    sandbox: SandboxWord = "auto"
     revision: str | None = None
     select: list[str] | None = None
     concurrency: int = Field(default=4, ge=1, le=64)
@@ -143,6 +146,33 @@ def _need(role: Role, environment: Mapping[str, Any], folder: str, has_file: Cal
     if not has_file(f"{folder}/{DOCKERFILE}"):
         raise ImagesImpossible(f"it has neither {folder}/{DOCKERFILE} nor a docker_image in task.toml; add one")
     return ImageNeed(role=role, context=folder, build_seconds=limit)
+
+
+def base_images(dockerfile: str) -> tuple[str, ...]:
+    """The images that a Dockerfile begins from, each once; its own stages and `scratch` are none.
+
+    `ARG` defaults before the first `FROM` are filled in; what no default says is left as it is written.
+    https://docs.docker.com/reference/dockerfile/#from
+    """
+    lines = re.sub(r"\\[ \t]*\r?\n", " ", dockerfile).splitlines()
+    values: dict[str, str] = {}
+    stages, found = {"scratch"}, []
+    for line in lines:
+        word, _, rest = line.strip().partition(" ")
+        if word.upper() == "ARG" and not found:
+            name, given, value = rest.strip().partition("=")
+            if given:
+                values[name] = value.strip().strip("\"'")
+        elif word.upper() == "FROM":
+            words = [w for w in rest.split() if not w.startswith("--")]
+            if not words:
+                continue
+            image = re.sub(r"\$(?:\{(\w+)[^}]*\}|(\w+))", lambda m: values.get(m[1] or m[2], m[0]), words[0])
+            if image.lower() not in stages and image not in found:
+                found.append(image)
+            if len(words) == 3 and words[1].upper() == "AS":
+                stages.add(words[2].lower())
+    return tuple(found)
 
 
 class ContextEntry(NamedTuple):

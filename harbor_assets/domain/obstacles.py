@@ -30,6 +30,8 @@ class Abilities(NamedTuple):
 
 ABILITIES = {
     "process": Abilities(images=False, gpus=False, allowlist=False),
+    "docker": Abilities(images=True, gpus=False, allowlist=False),
+    "podman": Abilities(images=True, gpus=False, allowlist=False),
     "kubernetes": Abilities(images=True, gpus=True, allowlist=True),
 }
 

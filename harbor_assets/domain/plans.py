@@ -25,7 +25,9 @@ DEFAULT_CONCURRENCY = 4  # Harbor's own default for trials at once
 RUN_TIMEOUT_SECONDS = 24 * 3600  # a run's time budget, from its first slot
 RUN_TIMEOUT_MAX_SECONDS = 72 * 3600
 
-SandboxKind = Literal["process", "kubernetes"]
+SandboxKind = Literal["process", "docker", "podman", "kubernetes"]
+ENGINES: tuple[SandboxKind, ...] = ("docker", "podman")
+SandboxWord = Literal["auto", "process", "docker", "podman", "kubernetes"]  # as a request names one
 
 
 class Sizing(Frozen):

@@ -15,7 +15,7 @@ from harbor_assets.domain import credentials
 from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.errors import IdempotencyConflict, Problem
 from harbor_assets.domain.names import nearest
-from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, SkippedTask
+from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, SandboxWord, SkippedTask
 from harbor_assets.domain.tasks import Body
 
 ATTEMPTS_MAX = 1000
@@ -91,7 +91,7 @@ class SandboxRequest(Body):
     """Which sandbox, under which of the deployment's profiles (None: its default), and what replaces task.toml's sizing
     for the agent's. Cores and megabytes."""
 
-    kind: Literal["auto", "process", "kubernetes"] = "auto"
+    kind: SandboxWord = "auto"
     profile: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
     memory_mb: Annotated[int, Field(gt=0, le=16 * 1024 * 1024)] | None = None

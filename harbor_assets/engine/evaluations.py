@@ -13,11 +13,10 @@ from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.run_views import run_summary, task_views
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
-from harbor_assets.engine.planning import Deployment, RunPlanner
+from harbor_assets.engine.planning import Deployment, ImagesOf, RunPlanner
 from harbor_assets.engine.ports import (
     Artifacts,
     Executions,
-    Images,
     Logs,
     Page,
     Profiles,
@@ -38,7 +37,7 @@ def _now() -> datetime:
 class Evaluations:
     """Accepts runs and answers about them. Holds no state of its own: everything is in the catalog and the store.
 
-    `profiles` and `images` are those of a deployment; None where sandboxes have none (a laptop).
+    `profiles` are those of a deployment; None where sandboxes have none (a laptop). `images_of`: see `RunPlanner`.
     """
 
     def __init__(
@@ -52,11 +51,11 @@ class Evaluations:
         logs: Logs,
         deployment: Deployment,
         profiles: Profiles | None = None,
-        images: Images | None = None,
+        images_of: ImagesOf = lambda kind: None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._planner = RunPlanner(
-            tasks=tasks, sandboxes=sandboxes, deployment=deployment, profiles=profiles, images=images, clock=clock
+            tasks=tasks, sandboxes=sandboxes, deployment=deployment, profiles=profiles, images_of=images_of, clock=clock
         )
         self.results = Results(tasks=tasks, runs=runs, artifacts=artifacts)
         self._runs, self._executions, self._logs = runs, executions, logs

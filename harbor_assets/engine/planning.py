@@ -11,13 +11,15 @@ from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.images import TaskImages
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.obstacles import image_obstacle, lacks_solution, obstacles
-from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, Sizing
+from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, SandboxKind, Sizing
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.profiles import SandboxProfile, flag_problems, task_problems
 from harbor_assets.domain.requests import Execution, RunRequest, Wanted, unsupported
 from harbor_assets.domain.selection import select_members
 from harbor_assets.domain.tasks import Task
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
+
+ImagesOf = Callable[[SandboxKind], Images | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Deployment:
 class RunPlanner:
     """Makes plans of requests. Stores nothing, starts nothing.
 
-    `profiles` and `images` are those of a deployment; None where sandboxes have none (a laptop).
+    `profiles` are those of a deployment; None where sandboxes have none (a laptop). `images_of`: the images for one
+    kind of sandbox; None for one that needs none.
     """
 
     def __init__(
@@ -48,11 +51,11 @@ class RunPlanner:
         sandboxes: SandboxChooser,
         deployment: Deployment,
         profiles: Profiles | None,
-        images: Images | None,
+        images_of: ImagesOf,
         clock: Callable[[], datetime],
     ) -> None:
         self._tasks, self._sandboxes, self._deployment = tasks, sandboxes, deployment
-        self._profiles, self._images, self._clock = profiles, images, clock
+        self._profiles, self._images_of, self._clock = profiles, images_of, clock
 
     def plan(self, workspace: str, request: RunRequest) -> RunPlan:
         """Validate the whole request and freeze it.
@@ -73,8 +76,8 @@ class RunPlanner:
         if not by_name:
             problems.append(Problem(str(taskset.ref), "the taskset is empty: there is nothing to run"))
         tasks = [by_name[i] for i in chosen]
-        where = self._where(execution, problems)
-        images = self._resolve_images(tasks, taskset.ref, problems)
+        where = self._where(execution, problems, lambda: tasks)
+        images = self._resolve_images(tasks, where.sandbox.kind if where.sandbox else None, taskset.ref, problems)
         problems += self._task_problems([(task.name, task.spec.config) for task in tasks], target.source.name, where)
         if problems:
             raise Refused("The run was not accepted:", problems)
@@ -108,7 +111,9 @@ class RunPlanner:
     def check(self, asked: RunCheck) -> RunChecked:
         """Judge a request and tasks that are not stored yet, by the rules of `plan`. Raises `Refused` as it does."""
         problems, agent = _request_problems(asked.spec, asked.timeout_seconds), asked.spec.target.source.name
-        where = self._where(asked.execution, problems)
+        where = self._where(
+            asked.execution, problems, lambda: ()
+        )  # they are not stored: what they begin from is not seen
         for task in asked.tasks:
             if where.sandbox and (why := image_obstacle(task.config, _among(task.files), sandbox=where.sandbox.kind)):
                 problems.append(Problem(f"tasks without images: {task.name}", f"image_impossible: {why}"))
@@ -118,11 +123,11 @@ class RunPlanner:
         lacking = (t.name for t in asked.tasks if lacks_solution(t.config, _among(t.files), agent=agent))
         return RunChecked(without_solution=tuple(lacking))
 
-    def _where(self, execution: Execution, problems: list[Problem]) -> "_Where":
+    def _where(self, execution: Execution, problems: list[Problem], tasks: Callable[[], Sequence[Task]]) -> "_Where":
         """What the tasks would run in; what is wrong with the wishes is added to `problems`."""
         sandbox = None
         try:
-            sandbox = self._sandboxes.choose(execution.sandbox.kind)
+            sandbox = self._sandboxes.choose(execution.sandbox.kind, tasks)
         except Refused as refused:
             problems += refused.problems or [Problem(f"sandbox '{execution.sandbox.kind}'", refused.message)]
         sizing = Sizing(
@@ -157,14 +162,18 @@ class RunPlanner:
             problems += refused.problems or [Problem("sandbox profile", refused.message)]
             return None
 
-    def _resolve_images(self, tasks: Sequence[Task], ref: str, problems: list[Problem]) -> Sequence[TaskImages]:
+    def _resolve_images(
+        self, tasks: Sequence[Task], kind: SandboxKind | None, ref: str, problems: list[Problem]
+    ) -> Sequence[TaskImages]:
         """What is known of the tasks' images; those never built are added to `problems`."""
-        if self._images is None:
+        images = self._images_of(kind) if kind else None
+        if images is None:
             return [TaskImages({}, {}, None, ())] * len(tasks)
-        found = self._images.resolve(tasks)
+        found = images.resolve(tasks)
         pairs = zip(tasks, found, strict=True)
-        without = [task.name for task, images in pairs if images.missing and not images.problem]
-        how = f"its image was never built; first run: harbor-assets tasksets build-images '{ref}' --wait"
+        without = [task.name for task, of in pairs if of.missing and not of.problem]
+        which = "" if kind == "kubernetes" else f" --sandbox {kind}"
+        how = f"its image was never built; first run: harbor-assets tasksets build-images '{ref}'{which} --wait"
         problems += [Problem(f"tasks without images: {name}", f"image_not_built: {how}") for name in without]
         problems += [
             Problem(f"tasks without images: {task.name}", f"image_impossible: {images.impossible}")

@@ -3,7 +3,7 @@
 All methods may raise `StorageFull` or `ServiceUnavailable`; what else they raise is said at each.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -307,8 +307,11 @@ class TaskVerifier(Protocol):
 class SandboxChooser(Protocol):
     """Which sandbox a run gets on this machine or deployment."""
 
-    def choose(self, requested: str) -> SandboxChoice:
-        """`auto` or a kind. Raises `Refused` saying why it cannot work here, and the next step."""
+    def choose(self, requested: str, tasks: Callable[[], Sequence[Task]]) -> SandboxChoice:
+        """`auto` or a kind. Raises `Refused` saying why it cannot work here, and the next step.
+
+        `tasks`: what is to run, asked for where the choice depends on it.
+        """
         ...
 
 

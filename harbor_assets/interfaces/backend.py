@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harbor_assets.engine.evaluations import Evaluations
-    from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.ports import Artifacts, TaskCatalog, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
+    from harbor_assets.engine.taskset_images import TasksetImages
     from harbor_assets.wiring import Services
 
 
@@ -23,8 +23,8 @@ class Backend:
     tasks: "TaskCatalog"
     artifacts: "Artifacts"
     verifier: "TaskVerifier"
+    images: "TasksetImages"
     scratch: Path | None = None
-    images: "ImageBuilds | None" = None
     rankings: "Rankings | None" = None
 
     @classmethod
@@ -36,6 +36,6 @@ class Backend:
             artifacts=services.artifacts,
             verifier=services.verifier,
             scratch=scratch,
-            images=services.images,
+            images=services.taskset_images,
             rankings=services.rankings,
         )

@@ -1,44 +1,91 @@
 """Which sandbox a run gets on this machine, and how Harbor is told of it."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.errors import HarborAssetsError, Problem, Refused
 from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxChoice
 from harbor_assets.domain.profiles import SandboxProfile
+from harbor_assets.domain.tasks import Task
+from harbor_assets.engine.ports import ImageRegistry
 
 if TYPE_CHECKING:
     from harbor.models.trial.config import EnvironmentConfig
+
+    from harbor_assets.sandboxes.engines.cli import Engine
 
 PROCESS_NOTE = (
     "It is for checking suites, not for containing an adversary; this machine stands in for each task's image, so its "
     "results are not comparable with results from images."
 )
+_ENGINE = "harbor_assets.sandboxes.engines.environment:EngineEnvironment"
 ENVIRONMENTS = {
     "process": "harbor_assets.sandboxes.process.environment:ProcessEnvironment",
+    "docker": _ENGINE,
+    "podman": _ENGINE,
     "kubernetes": "harbor_assets.sandboxes.kubernetes.environment:KubernetesEnvironment",
 }
+NAMED = "named in the request"
 
 
 class LocalSandboxes:
-    """Implements the engine's `SandboxChooser` for one machine. `auto` takes `process`, the one that needs nothing."""
+    """Implements the engine's `SandboxChooser` for one machine.
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    `auto` takes an engine that answers and has, or can get, every image the tasks begin from; else `process`, which
+    needs neither. `registries`: the engine's own way to find images, by kind, in the order they are tried.
+    `base_images` says what tasks begin from.
+    """
 
-    def choose(self, requested: str) -> SandboxChoice:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        engines: Sequence["Engine"],
+        registries: Callable[["Engine"], ImageRegistry],
+        base_images: Callable[[Sequence[Task]], Sequence[str]],
+    ) -> None:
+        self._home, self._engines, self._registries, self._base_images = home, engines, registries, base_images
+
+    def choose(self, requested: str, tasks: Callable[[], Sequence[Task]]) -> SandboxChoice:
         """See `engine.ports.SandboxChooser`."""
-        if requested not in ("auto", "process"):
+        engines: Mapping[str, Engine] = {engine.kind: engine for engine in self._engines}
+        if requested in engines:
+            if absence := engines[requested].absence():
+                raise _unfit(requested, absence)
+            return SandboxChoice.model_validate({"kind": requested, "why": NAMED})
+        if requested == "process":
+            return self._process(NAMED)
+        if requested != "auto":
             raise _unfit(requested, "runs on a deployment; name its service with --base-url, or take process")
+        absences: list[str] = []
+        for engine in self._engines:
+            why = engine.absence() if engine.installed else f"{engine.kind} is not installed"
+            why = why or self._lack(engine, tasks())
+            if why is None:
+                text = f"auto: {engine.kind} answers and has every image the tasks begin from"
+                return SandboxChoice(kind=engine.kind, why=text)
+            absences.append(why)
+        return self._process(f"auto: it needs no container engine and no image ({'; '.join(absences)})")
+
+    def _lack(self, engine: "Engine", tasks: Sequence[Task]) -> str | None:
+        """Why the engine cannot give these tasks their images; None if it can."""
+        registry = self._registries(engine)
+        for image in self._base_images(tasks):
+            try:
+                registry.resolve(image)
+            except HarborAssetsError as error:
+                return f"{engine.kind} cannot get {image}: {error}"
+        return None
+
+    def _process(self, why: str) -> SandboxChoice:
         from harbor_assets.sandboxes.process.host import check, fingerprint
 
         found = check(self._home)
         if not found.ok:
-            problem = Problem(
-                "sandbox 'process'", f"{found.reason or 'cannot work here'} {found.next_step or ''}".strip()
-            )
-            raise Refused("No sandbox can be used on this machine:", [problem])
-        why = "named in the request" if requested == "process" else "auto: it needs no container engine and no image"
+            reason = f"{found.reason or 'cannot work here'} {found.next_step or ''}".strip()
+            more = "" if why == NAMED else f" {why.partition('(')[2].rstrip(')')}"
+            raise Refused("No sandbox can be used on this machine:", [Problem("sandbox 'process'", f"{reason}{more}")])
         return SandboxChoice(
             kind="process",
             why=why,
@@ -51,11 +98,12 @@ class LocalSandboxes:
 class ClusterSandboxes:
     """Implements the engine's `SandboxChooser` for a deployment: pods, from the task's own images."""
 
-    def choose(self, requested: str) -> SandboxChoice:
+    def choose(self, requested: str, tasks: Callable[[], Sequence[Task]]) -> SandboxChoice:
         """See `engine.ports.SandboxChooser`."""
+        del tasks
         if requested not in ("auto", "kubernetes"):
             raise _unfit(requested, "cannot be had on a deployment; take kubernetes, or leave the choice to auto")
-        why = "named in the request" if requested == "kubernetes" else "auto: this deployment runs tasks as pods"
+        why = NAMED if requested == "kubernetes" else "auto: this deployment runs tasks as pods"
         return SandboxChoice(kind="kubernetes", why=why)
 
 
@@ -69,6 +117,19 @@ def process_environment(plan: RunPlan, *, home: Path) -> "EnvironmentConfig":
     Sizing goes to our own class: Harbor's override would hit a separate verifier's sandbox too.
     """
     return _environment(plan, home=str(home))
+
+
+def engine_environment(plan: RunPlan, task: PlannedTask, *, home: Path) -> "EnvironmentConfig":
+    """Harbor's environment settings for a task's containers on this machine."""
+    return _environment(
+        plan,
+        engine=plan.sandbox.kind,
+        home=str(home),
+        run_id=plan.run_id,
+        images=task.images,
+        image_config={role: config.model_dump(mode="json") for role, config in task.image_config.items()},
+        deadline_seconds=float(plan.timeout_seconds),
+    )
 
 
 def kubernetes_environment(

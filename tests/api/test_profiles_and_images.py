@@ -27,7 +27,7 @@ profiles:
 
 
 class Sandboxes:
-    def choose(self, requested: str) -> SandboxChoice:
+    def choose(self, requested: str, tasks: object) -> SandboxChoice:
         return SandboxChoice(kind="kubernetes", why="the deployment's")
 
 
@@ -58,7 +58,7 @@ def api(w: World, images: Images, tmp_path: Path) -> Api:
         logs=Logs(),
         deployment=Deployment(owner="me", n_concurrent=4, timeout_seconds=60, harbor_version="0.26.0", version="0"),
         profiles=FolderProfiles(tmp_path / "profiles"),
-        images=images,
+        images_of=lambda kind: images,
     )
     w.backend = replace(w.backend, evaluations=evaluations)
     return Api(w)

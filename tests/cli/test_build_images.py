@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from harbor_assets.domain.plans import SandboxChoice
 from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, TaskInput, TasksetInput
 from harbor_assets.engine.images import ImageBuilds
 from harbor_assets.engine.ports import BuildFailed
@@ -14,11 +13,6 @@ from harbor_assets.sources.folders import ArchiveTaskFolders
 from tests.cli.conftest import Cli
 from tests.engine.test_images import PREFIX, SHA, Builder, Folders, Registry, fails_for
 from tests.interfaces.backends import World
-
-
-class Pods:
-    def choose(self, requested: str) -> SandboxChoice:
-        return SandboxChoice(kind="kubernetes", why="the deployment's")
 
 
 @pytest.fixture
@@ -35,8 +29,7 @@ def builder(w: World, tmp_path: Path) -> Builder:
         builder=made,
         prefix=PREFIX,
     )
-    w.evaluations._planner._images = w.images
-    w.evaluations._planner._sandboxes = Pods()
+    w.sandboxes.kind = "kubernetes"
     return made
 
 
@@ -90,7 +83,7 @@ def test_a_command_that_serves_itself_waits_and_json_is_one_document(
 def test_a_laptop_has_nothing_to_build(cli: Cli, w: World):
     w.publish("a")
     said = cli("tasksets", "build-images", "suite", "--wait")
-    assert (said.code, said.out) == (0, "Sandboxes here need no images: there is nothing to build.\n")
+    assert (said.code, said.out) == (0, "The sandbox process needs no images: there is nothing to build.\n")
 
 
 def test_an_unknown_taskset_is_2(cli: Cli, w: World, builder: Builder):

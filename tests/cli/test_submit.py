@@ -206,7 +206,10 @@ def test_submit_as_json_is_one_document(cli: Cli, suite: Path):
     [
         (("--agent", "claude-code"), "calls a model"),
         (("--agent", "orcale"), "did you mean oracle"),
-        (("--sandbox", "vm"), "--sandbox: must be 'auto', 'process' or 'kubernetes'; it is 'vm'"),
+        (
+            ("--sandbox", "vm"),
+            "--sandbox: must be 'auto', 'process', 'docker', 'podman' or 'kubernetes'; it is 'vm'",
+        ),
         (("--memory-mb", "0", "--cpus", "-1"), "--cpus: must be above 0; it is -1.0"),
     ],
 )

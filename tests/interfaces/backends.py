@@ -9,15 +9,17 @@ from typing import Any
 from harbor_assets.catalog import open_catalog
 from harbor_assets.domain.outcomes import Outcome, Reason, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
-from harbor_assets.domain.plans import PlannedTask, SandboxChoice, trial_id
+from harbor_assets.domain.plans import PlannedTask, SandboxChoice, SandboxKind, trial_id
 from harbor_assets.domain.policies import account
 from harbor_assets.domain.runs import Run, bundle_key
-from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, TaskInput, TasksetInput
+from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, Task, TaskInput, TasksetInput
 from harbor_assets.domain.views import LogChunk
 from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.engine.images import ImageBuilds
 from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import TaskVerifier
 from harbor_assets.engine.ranking import Rankings
+from harbor_assets.engine.taskset_images import TasksetImages
 from harbor_assets.interfaces.backend import Backend
 from tests.fakes.artifacts import MemoryArtifacts
 
@@ -53,8 +55,10 @@ class Executions:
 
 
 class Sandboxes:
-    def choose(self, requested: str) -> SandboxChoice:
-        return SandboxChoice(kind="process", why=f"asked for {requested}", notes=("a fake one",))
+    kind: SandboxKind = "process"
+
+    def choose(self, requested: str, tasks: Callable[[], Sequence[Task]]) -> SandboxChoice:
+        return SandboxChoice(kind=self.kind, why=f"asked for {requested}", notes=("a fake one",))
 
 
 class Logs:
@@ -78,22 +82,31 @@ class World:
         self.artifacts = MemoryArtifacts()
         self.executions = Executions()
         self.tasks = self.catalog
+        self.sandboxes = Sandboxes()
+        self.images: ImageBuilds | None = None
         self.evaluations = Evaluations(
             tasks=self.catalog,
             runs=self.catalog,
             artifacts=self.artifacts,
             executions=self.executions,
-            sandboxes=Sandboxes(),
+            sandboxes=self.sandboxes,
             logs=Logs(),
             deployment=Deployment(
                 owner="me", n_concurrent=4, timeout_seconds=3600, harbor_version="0.26.0", version="0.1.0"
             ),
+            images_of=lambda kind: self.images,
         )
-        self.images = None
+        self.taskset_images = TasksetImages(
+            tasks=self.catalog, sandboxes=self.sandboxes, builds_of=lambda kind: self.images
+        )
         self.rankings: Rankings | None = None
         self.verifier: TaskVerifier = Believing()
         self.backend = Backend(
-            evaluations=self.evaluations, tasks=self.catalog, artifacts=self.artifacts, verifier=self.verifier
+            evaluations=self.evaluations,
+            tasks=self.catalog,
+            artifacts=self.artifacts,
+            verifier=self.verifier,
+            images=self.taskset_images,
         )
 
     def publish(self, *names: str, taskset: str = "suite") -> str:

@@ -40,7 +40,7 @@ def create_app(backend: Backend) -> FastAPI:
     for router in (
         tasks_router(backend.tasks, backend.verifier),
         tasksets_router(backend.tasks),
-        images_router(backend.images, backend.tasks),
+        images_router(backend.images),
         check_router(backend.evaluations),
         runs_router(backend.evaluations),
     ):

@@ -10,6 +10,7 @@ from harbor_assets.interfaces.cli.output import Output, command, one_line
 from harbor_assets.interfaces.cli.progress import REMOTE_POLL_SECONDS, patiently
 
 if TYPE_CHECKING:
+    from harbor_assets.domain.plans import SandboxWord
     from harbor_assets.interfaces.cli.session import Session
 
 ALL_READY, SOME_READY, NONE_READY = 0, 3, 4  # the codes of a run's end: all, some, none
@@ -18,10 +19,12 @@ RESTARTS_MAX = 3  # a service that was restarted while building is asked again s
 _POLL_MAX_SECONDS = 2.0
 
 
-def build_images(session: "Session", ref: str, out: Output, *, wait: bool, concurrency: int) -> int:
+def build_images(
+    session: "Session", ref: str, out: Output, *, wait: bool, concurrency: int, sandbox: "SandboxWord" = "auto"
+) -> int:
     """`tasksets build-images`: begin with what is missing, follow it if asked to. Returns the exit code."""
     named = Ref.parse(ref, workspace=session.workspace)
-    request = BuildRequest(revision=named.fragment, concurrency=concurrency)
+    request = BuildRequest(revision=named.fragment, concurrency=concurrency, sandbox=sandbox)
     status = session.client.build_images(named, request)
     if status.needed and not wait and not session.remote and not status.done:
         out.line("No service goes on building when this command ends, so it waits.")
@@ -34,16 +37,19 @@ def build_images(session: "Session", ref: str, out: Output, *, wait: bool, concu
     elif status.needed:
         _tell_all(status, out)
     else:
-        out.line("Sandboxes here need no images: there is nothing to build.")
+        out.line(f"The sandbox {status.sandbox} needs no images: there is nothing to build.")
     if out.json:
         out.document(status.model_dump(mode="json"))
     return exit_code(status) if wait else 0
 
 
-def see_to_images(session: "Session", ref: str, names: Sequence[str] | None, out: Output) -> None:
+def see_to_images(
+    session: "Session", ref: str, names: Sequence[str] | None, out: Output, sandbox: "SandboxWord" = "auto"
+) -> None:
     """Before a run from a source: build what its tasks lack, and wait. Failed ones are told and do not stop it."""
     named = Ref.parse(ref, workspace=session.workspace)
-    request = BuildRequest(revision=named.fragment, select=None if names is None else list(names))
+    chosen = None if names is None else list(names)
+    request = BuildRequest(revision=named.fragment, select=chosen, sandbox=sandbox)
     status = session.client.build_images(named, request)
     if status.needed:
         follow(session, named, request, status, out)
@@ -53,6 +59,8 @@ def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageS
     """Wait until nothing is being built, a line for each image as it is ready or has failed."""
     told: set[tuple[str, str | None]] = set()
     tasks = {view.task for view in status.images}
+    kind = status.sandbox
+    request = request.model_copy(update={"sandbox": kind})  # decided: a later question must not be decided otherwise
     out.line(f"Images of {len(tasks)} tasks of {status.taskset_ref}")
     pause = REMOTE_POLL_SECONDS if session.remote else session.settings.watch_poll_seconds
     restarts = 0
@@ -71,7 +79,7 @@ def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageS
             continue
         time.sleep(pause)
         pause = min(_POLL_MAX_SECONDS, pause * 1.2)
-        status = patiently(session, lambda: session.client.image_status(named), "builds go on")
+        status = patiently(session, lambda: session.client.image_status(named, kind), "builds go on")
 
 
 def exit_code(status: ImageStatus) -> int:

@@ -1,6 +1,6 @@
 """Options and help texts that several commands share."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -50,6 +50,10 @@ Limit = Annotated[
     int | None,
     typer.Option("-l", "--limit", metavar="N", help="Keep the first N of what is left.", show_default=False),
 ]
+ImagesFor = Annotated[
+    Literal["auto", "process", "docker", "podman", "kubernetes"],
+    typer.Option("--sandbox", help="The sandbox whose images they are; auto as `runs submit` decides it."),
+]
 SkipInvalid = Annotated[
     bool, typer.Option("--skip-invalid", help="Leave broken tasks out; each is listed, and recorded in the run.")
 ]
@@ -86,7 +90,7 @@ Sandbox = Annotated[
     typer.Option(
         "--sandbox",
         metavar="KIND",
-        help="Where trials run: auto, process or kubernetes. [default: auto]",
+        help="Where: auto, process, docker, podman or kubernetes. [default: auto]",
         show_default=False,
     ),
 ]

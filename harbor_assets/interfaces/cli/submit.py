@@ -93,7 +93,7 @@ class Submission:
         if chosen.taskset is None:
             check_run(session, chosen.tasks, wanted)
             selection = TaskSelection(taskset=publish(session, chosen, out, rehash=self.choice.rehash).taskset.ref)
-            see_to_images(session, selection.taskset, None, out)
+            see_to_images(session, selection.taskset, None, out, wanted.execution.sandbox.kind)
         else:
             names = None if chosen.all_taken else [task.stored_name for task in chosen.tasks]
             selection = TaskSelection(taskset=chosen.taskset.ref, select=names)

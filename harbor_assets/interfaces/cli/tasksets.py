@@ -7,6 +7,7 @@ import typer
 from harbor_assets.interfaces.cli.options import (
     BaseUrl,
     Exclude,
+    ImagesFor,
     Include,
     Json,
     Limit,
@@ -100,6 +101,7 @@ def build_images(
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Follow the builds until each is ready or has failed.")] = False,
     concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, max=64, help="Tasks at once.")] = 4,
+    sandbox: ImagesFor = "auto",
     workspace: Workspace = None,
     base_url: BaseUrl = None,
     json: Json = False,
@@ -115,4 +117,4 @@ def build_images(
 
     out = Output(json=json)
     with open_session(workspace, base_url) as session:
-        return building.build_images(session, ref, out, wait=wait, concurrency=concurrency)
+        return building.build_images(session, ref, out, wait=wait, concurrency=concurrency, sandbox=sandbox)

@@ -18,7 +18,7 @@ from harbor_assets.domain.images import BuildRequest, ImageStatus
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
-from harbor_assets.domain.plans import job_name
+from harbor_assets.domain.plans import SandboxWord, job_name
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.ranking import Leaderboard
@@ -226,9 +226,10 @@ class Client:
         """Begin with every image of a taskset that is not ready; answers at once how things stand."""
         return self._send("POST", self._images(taskset), request, ImageStatus)
 
-    def image_status(self, taskset: Ref) -> ImageStatus:
-        """What is known of the images of every task of a taskset."""
-        return ImageStatus.model_validate_json(self._get(self._images(taskset), revision=taskset.fragment))
+    def image_status(self, taskset: Ref, sandbox: SandboxWord = "auto") -> ImageStatus:
+        """What is known of the images of every task of a taskset, for one kind of sandbox."""
+        found = self._get(self._images(taskset), revision=taskset.fragment, sandbox=sandbox)
+        return ImageStatus.model_validate_json(found)
 
     def build_log(self, key: str) -> str:
         """The log of an image's last build; empty if there is none."""
