@@ -111,9 +111,7 @@ class RunPlanner:
     def check(self, asked: RunCheck) -> RunChecked:
         """Judge a request and tasks that are not stored yet, by the rules of `plan`. Raises `Refused` as it does."""
         problems, agent = _request_problems(asked.spec, asked.timeout_seconds), asked.spec.target.source.name
-        where = self._where(
-            asked.execution, problems, lambda: ()
-        )  # they are not stored: what they begin from is not seen
+        where = self._where(asked.execution, problems, lambda: ())  # not stored yet: their images are not looked for
         for task in asked.tasks:
             if where.sandbox and (why := image_obstacle(task.config, _among(task.files), sandbox=where.sandbox.kind)):
                 problems.append(Problem(f"tasks without images: {task.name}", f"image_impossible: {why}"))

@@ -55,7 +55,8 @@ def test_what_it_gave_is_shown_and_downloaded(home: Path, run_id: str):
 def test_the_same_again_from_the_stored_taskset(home: Path, run_id: str):
     status = json.loads(harbor_assets(home, "runs", "status", run_id, "--json").stdout)
     taskset = status["run"]["taskset_ref"]
-    said = harbor_assets(home, "runs", "submit", "--taskset", taskset, "--agent", "nop", "--sandbox", "process", "--wait")
+    words = ("--taskset", taskset, "--agent", "nop", "--sandbox", "process", "--wait")
+    said = harbor_assets(home, "runs", "submit", *words)
     assert said.returncode == 0, said.stderr
     assert "Mean 0.0000 (scored 1 of 1 trial, 1 of 1 task)" in said.stdout
 
