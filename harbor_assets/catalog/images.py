@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, ValidationError
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from harbor_assets.catalog.database import Database
 from harbor_assets.catalog.records import chunks
-from harbor_assets.catalog.schema import IMAGES, TASK_IMAGES
+from harbor_assets.catalog.schema import IMAGE_CLAIMS, IMAGES, TASK_IMAGES
 from harbor_assets.domain.errors import Broken
 from harbor_assets.domain.images import ImageRecord, TaskImage
 
@@ -67,6 +67,37 @@ class SqlImages:
             query = query.where(IMAGES.c.seen_at > after)
         with self._database.read() as connection:
             return [_read(ImageRecord, body) for body in connection.scalars(query.limit(limit))]
+
+    def claim_image(self, key: str, holder: str, *, now: datetime, until: datetime) -> bool:
+        """See `ImageCatalog`."""
+        claims = IMAGE_CLAIMS
+
+        def work(connection: Connection) -> bool:
+            free = or_(claims.c.holder == holder, claims.c.until <= now)
+            taken = update(claims).where(claims.c.key == key, free).values(holder=holder, until=until)
+            if connection.execute(taken).rowcount:
+                return True
+            if connection.scalar(select(claims.c.key).where(claims.c.key == key)):
+                return False
+            # Where another comes first, the transaction is done again and finds it.
+            connection.execute(insert(claims).values(key=key, holder=holder, until=until))
+            return True
+
+        return self._database.write(work)
+
+    def release_image(self, key: str, holder: str) -> None:
+        """See `ImageCatalog`."""
+        mine = delete(IMAGE_CLAIMS).where(IMAGE_CLAIMS.c.key == key, IMAGE_CLAIMS.c.holder == holder)
+        self._database.write(lambda connection: connection.execute(mine))
+
+    def claimed_images(self, keys: Sequence[str], *, now: datetime) -> frozenset[str]:
+        """See `ImageCatalog`."""
+        found: set[str] = set()
+        with self._database.read() as connection:
+            for chunk in chunks(list(dict.fromkeys(keys))):
+                live = select(IMAGE_CLAIMS.c.key).where(IMAGE_CLAIMS.c.key.in_(chunk), IMAGE_CLAIMS.c.until > now)
+                found.update(connection.scalars(live))
+        return frozenset(found)
 
 
 def _read[M: BaseModel](kind: type[M], text: str) -> M:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 # Every version of the schema, oldest first: the names of the scripts in migrations/versions.
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 HEAD = REVISIONS[-1]
 
 METADATA = MetaData(
@@ -184,4 +184,13 @@ TASK_IMAGES = Table(
     Column("files_hash", String(64), primary_key=True),
     Column("role", String(16), primary_key=True),
     Column("body", Text, nullable=False),
+)
+
+# Who sees to an image right now. A row outlives its holder only until `until`.
+IMAGE_CLAIMS = Table(
+    "image_claims",
+    METADATA,
+    Column("key", String(64), primary_key=True),
+    Column("holder", String(64), nullable=False),
+    Column("until", Utc, nullable=False),
 )

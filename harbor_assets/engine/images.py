@@ -2,15 +2,19 @@
 
 A row is written when an image is there or has failed, never before: whoever is killed leaves nothing to interpret, and
 a rerun does what is not there. A fault that says nothing of the image (the builder does not answer) leaves no row.
+Whoever sees to an image holds a claim on it in the catalog, so that the processes of a service build it once. It is
+renewed while its holder lives and runs out soon after, so that a killed one blocks nobody for long.
 """
 
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+import uuid
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from harbor_assets.domain.endings import cut
@@ -44,6 +48,11 @@ from harbor_assets.engine.ports import (
 
 log = logging.getLogger(__name__)
 
+# A claim outlives its holder so long. Three renewals fit in, so that a slow database or clocks that differ by seconds
+# take no claim from the living; if one is lost all the same, an image is built twice, which does no harm.
+LEASE_SECONDS = 30.0
+RENEWALS = 3
+CLAIM_POLL_SECONDS = 1.0  # how late one sees that another process is done: little beside a build, one small query
 MESSAGE_MAX = 2000  # characters of a builder's error kept in a record; the log holds the rest
 
 
@@ -54,8 +63,9 @@ def log_key(key: str) -> str:
 
 @dataclass(slots=True)
 class _Work:
-    """A task whose images are being seen to. `state` is what a client is told."""
+    """A task whose images are being seen to since a moment. `state` is what a client is told."""
 
+    since: datetime
     state: str = "waiting"
 
 
@@ -63,7 +73,7 @@ class ImageBuilds:
     """Builds the images of tasks, several at once, in threads of this process (implements `Images`, too).
 
     `prefix`: registry and folder of what is built, as `registry.example.org/evals`. `builder` None: nothing can be
-    built here, only images named by tasks are looked up.
+    built here, only images named by tasks are looked up. `lease_seconds`: how long a claim outlives a killed process.
     """
 
     def __init__(
@@ -77,14 +87,16 @@ class ImageBuilds:
         builder: ImageBuilder | None,
         prefix: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._tasks, self._images, self._folders, self._registry = tasks, images, folders, registry
         self._artifacts, self._builder, self._prefix, self._clock = artifacts, builder, prefix, clock
+        self._lease_seconds = lease_seconds
         self._lock = threading.Lock()
         self._work: dict[str, _Work] = {}  # by a task's files hash
+        self._one_at_a_time: dict[str, threading.Lock] = {}  # by an image's key: tasks share images
         self._faults: dict[str, str] = {}  # of the last try, by a task's files hash
         self._unchanged: set[str] = set()  # keys of images that the last request found as they were
-        self._one_at_a_time: dict[str, threading.Lock] = {}  # by an image's key: tasks share images
 
     # --- for clients ----------------------------------------------------------------------------------------------
 
@@ -99,7 +111,7 @@ class ImageBuilds:
             for task in tasks:
                 files_hash = task.spec.source.files_hash
                 if files_hash not in self._work:
-                    self._work[files_hash], begun[files_hash] = _Work(), task
+                    self._work[files_hash], begun[files_hash] = _Work(self._clock()), task
                     self._faults.pop(files_hash, None)
         waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
         for task in begun.values():
@@ -144,7 +156,9 @@ class ImageBuilds:
             faults, unchanged = dict(self._faults), set(self._unchanged)
         # Read after the work: what has ended meanwhile has its rows by then.
         needs = self._images.task_images([task.spec.source.files_hash for task in tasks])
-        records = self._images.images([i.key for images in needs.values() for i in images if i.key])
+        keys = [image.key for images in needs.values() for image in images if image.key]
+        claimed = self._images.claimed_images(keys, now=self._clock())
+        records = self._images.images(keys)
         views: list[ImageView] = []
         for task in tasks:
             files_hash = task.spec.source.files_hash
@@ -154,7 +168,7 @@ class ImageBuilds:
             elif files_hash in faults:
                 views.append(ImageView(task=task.name, state="failed", message=faults[files_hash]))
             else:
-                views += _views(task.name, needs.get(files_hash, ()), records, unchanged)
+                views += _views(task.name, needs.get(files_hash, ()), records, claimed, unchanged)
         return ImageStatus(taskset_ref=taskset.ref, images=tuple(views))
 
     # --- the work -------------------------------------------------------------------------------------------------
@@ -168,10 +182,11 @@ class ImageBuilds:
         """All images of a task. Never raises: what went wrong is in a row, or told as the task's fault."""
         files_hash = task.spec.source.files_hash
         with self._lock:
-            self._work[files_hash].state = "building"
+            work = self._work[files_hash]
+            work.state = "building"
         fault = None
         try:
-            self._task(task)
+            self._task(task, work.since)
         except HarborAssetsError as error:
             fault = str(error)
         except OSError as error:
@@ -184,7 +199,7 @@ class ImageBuilds:
                 self._faults[files_hash] = fault
             del self._work[files_hash]
 
-    def _task(self, task: Task) -> None:
+    def _task(self, task: Task, since: datetime) -> None:
         folder = self._folders.get(task.spec.source)
         files_hash = task.spec.source.files_hash
         try:
@@ -199,8 +214,36 @@ class ImageBuilds:
         for key, need in {keys[need.role]: need for need in reversed(needs)}.items():
             with self._lock:
                 alone = self._one_at_a_time.setdefault(key, threading.Lock())
-            with alone:
-                self._image(task.name, need, key, folder)
+            with alone, self._claim(key):
+                self._image(task.name, need, key, folder, since)
+
+    @contextmanager
+    def _claim(self, key: str) -> Iterator[None]:
+        """Wait until no other process sees to the image, then keep others from it while the block lasts."""
+        holder, over = uuid.uuid4().hex, threading.Event()
+        while not self._take(key, holder):
+            time.sleep(min(CLAIM_POLL_SECONDS, self._lease_seconds / RENEWALS))
+
+        def keep() -> None:
+            while not over.wait(self._lease_seconds / RENEWALS):
+                try:
+                    self._take(key, holder)
+                except HarborAssetsError as error:  # the catalog is away for a moment: try again
+                    log.warning("the claim on image %s was not renewed: %s", key, error)
+
+        keeper = threading.Thread(target=keep, name="image-claim", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
+            with suppress(HarborAssetsError):  # it runs out by itself
+                self._images.release_image(key, holder)
+
+    def _take(self, key: str, holder: str) -> bool:
+        now = self._clock()
+        return self._images.claim_image(key, holder, now=now, until=now + timedelta(seconds=self._lease_seconds))
 
     def _key(self, need: ImageNeed, folder: Path) -> str:
         if need.image is not None:
@@ -215,8 +258,10 @@ class ImageBuilds:
             )
         return self._builder
 
-    def _image(self, name: str, need: ImageNeed, key: str, folder: Path) -> None:
+    def _image(self, name: str, need: ImageNeed, key: str, folder: Path, since: datetime) -> None:
         known = self._images.images([key]).get(key)
+        if known and known.seen_at > since:  # another task or process has seen to it since this was asked for
+            return
         ready = known.ref if known and known.state == "ready" else None
         if need.image is not None:
             unchanged = self._find(need.image, key, ready)
@@ -280,7 +325,6 @@ class ImageBuilds:
 
 
 def _resolved(needs: Sequence[TaskImage], records: Mapping[str, ImageRecord]) -> TaskImages:
-
     images: dict[str, str] = {}
     config: dict[str, ImageConfig] = {}
     problem, missing = None, []
@@ -303,15 +347,20 @@ def _resolved(needs: Sequence[TaskImage], records: Mapping[str, ImageRecord]) ->
 
 
 def _views(
-    name: str, needs: Sequence[TaskImage], records: Mapping[str, ImageRecord], unchanged: set[str]
+    name: str,
+    needs: Sequence[TaskImage],
+    records: Mapping[str, ImageRecord],
+    claimed: Container[str | None],
+    unchanged: Container[str],
 ) -> Iterator[ImageView]:
-
     if not needs:
         yield ImageView(task=name, state="missing")
     for need in needs:
         record = records.get(need.key or "")
         if need.problem is not None:
             yield ImageView(task=name, role=need.role, state="failed", message=need.problem)
+        elif need.key in claimed:  # by another process, or for another task
+            yield ImageView(task=name, role=need.role, state="building", key=need.key)
         elif record is None:
             yield ImageView(task=name, role=need.role, state="missing", key=need.key)
         else:

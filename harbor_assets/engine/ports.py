@@ -342,6 +342,18 @@ class ImageCatalog(Protocol):
         """key -> record; those nothing is known of are left out."""
         ...
 
+    def claim_image(self, key: str, holder: str, *, now: datetime, until: datetime) -> bool:
+        """Take, or keep, the right to see to an image until a moment. False while another holder's right lasts."""
+        ...
+
+    def release_image(self, key: str, holder: str) -> None:
+        """Give the right up. Nothing happens if it is not the holder's any more."""
+        ...
+
+    def claimed_images(self, keys: Sequence[str], *, now: datetime) -> frozenset[str]:
+        """Those of the keys that somebody sees to now."""
+        ...
+
     def ready_images(self, after: datetime | None = None, *, limit: int = 1000) -> Sequence[ImageRecord]:
         """Images that became ready after a moment, oldest first: what a sensor has not yet told Dagster of."""
         ...

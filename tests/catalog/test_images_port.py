@@ -1,5 +1,6 @@
 """Images in the catalog."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,3 +49,26 @@ def test_ready_ones_come_oldest_first_after_a_moment(images: Catalog):
     images.put_image(record("d" * 64, state="failed"))
     assert [found.key[0] for found in images.ready_images()] == ["c", "b", "a"]
     assert [found.key[0] for found in images.ready_images(NOW, limit=1)] == ["b"]
+
+
+def test_an_image_is_seen_to_by_one_until_it_lets_go_or_its_time_is_up(images: Catalog):
+    later = NOW + timedelta(seconds=30)
+    assert images.claim_image(A, "one", now=NOW, until=later)
+    assert not images.claim_image(A, "two", now=NOW, until=later)
+    assert images.claim_image(B, "two", now=NOW, until=later)
+    assert images.claim_image(A, "one", now=NOW, until=later + timedelta(seconds=30))  # kept for longer
+    assert not images.claim_image(A, "two", now=later, until=later + timedelta(seconds=60))
+    assert images.claimed_images([A, B], now=later) == {A}
+    images.release_image(A, "two")
+    assert images.claimed_images([A], now=NOW) == {A}
+    images.release_image(A, "one")
+    assert images.claim_image(A, "two", now=NOW, until=later)
+    assert images.claim_image(A, "three", now=later, until=later + timedelta(seconds=30))
+
+
+def test_of_many_at_once_one_gets_the_image(images: Catalog):
+    def ask(holder: int) -> bool:
+        return images.claim_image(A, str(holder), now=NOW, until=NOW + timedelta(seconds=30))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(ask, range(8))) == 1

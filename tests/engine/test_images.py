@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -93,9 +93,10 @@ class World:
         self.catalog = Catalog.open(f"sqlite:///{tmp / 'c.db'}")
         self.builder, self.registry, self.artifacts = Builder(), Registry(), MemoryArtifacts()
         self.folders = Folders(tmp)
+        self.now: datetime | None = datetime(2026, 11, 29, tzinfo=UTC)  # None: as it is
         self.builds = self.made()
 
-    def made(self, *, builder: bool = True) -> ImageBuilds:
+    def made(self, *, builder: bool = True, lease_seconds: float = 30.0) -> ImageBuilds:
         return ImageBuilds(
             tasks=self.catalog,
             images=self.catalog,
@@ -104,7 +105,8 @@ class World:
             artifacts=self.artifacts,
             builder=self.builder if builder else None,
             prefix=PREFIX,
-            clock=lambda: datetime(2026, 11, 29, tzinfo=UTC),
+            clock=lambda: self.now or datetime.now(UTC),
+            lease_seconds=lease_seconds,
         )
 
     def publish(self, **dockerfiles: str) -> None:
@@ -133,14 +135,21 @@ class World:
         return {view.task: view.state for view in self.wait().images}
 
     def wait(self) -> ImageStatus:
-        until = time.monotonic() + 10
-        while not (status := self.builds.status("w", "suite")).done:
-            assert time.monotonic() < until
-            time.sleep(0.005)
-        return status
+        until_true(lambda: self.builds.status("w", "suite").done)
+        return self.builds.status("w", "suite")
 
     def resolved(self):
         return self.builds.resolve(self.catalog.get_pinned_tasks(self.catalog.get_taskset("w", "suite").tasks))
+
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def until_true(said: Callable[[], object]) -> None:
+    until = time.monotonic() + 10
+    while not said():
+        assert time.monotonic() < until
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -261,12 +270,42 @@ def test_a_killed_builder_leaves_nothing_half(w: World):
     w.publish(a="FROM x")
     w.builder.gate.clear()
     w.builds.start("w", "suite", BuildRequest())
-    assert w.builds.status("w", "suite").images[0].state in ("waiting", "building")
-    other = w.made()  # another process, after this one was killed
+    other = w.made()  # another process
+    until_true(lambda: w.builder.built)
+    assert [b.status("w", "suite").images[0].state for b in (w.builds, other)] == ["building", "building"]
+    w.now = datetime(2026, 11, 29, 0, 1, tzinfo=UTC)  # later than a killed one's claim lasts
     assert other.status("w", "suite").images[0].state == "missing"
     assert other.resolve(w.catalog.get_pinned_tasks(w.catalog.get_taskset("w", "suite").tasks))[0].missing
     w.builder.gate.set()
     w.wait()
+
+
+def test_two_processes_build_an_image_once_and_fail_it_once(w: World):
+    w.now = None
+    w.publish(a="FROM x", b="FROM bad", c="FROM bad")
+    w.builder.outcome = fails_for("bad", BuildFailed("exit code: 1"))
+    w.builder.gate.clear()
+    both = [w.made(lease_seconds=0.3) for _ in range(2)]
+    for builds in both:
+        builds.start("w", "suite", BuildRequest())
+    until_true(lambda: len(w.builder.built) == 2)
+    time.sleep(0.5)  # longer than a lease: the claim of a living builder is renewed
+    w.builder.gate.set()
+    for builds in both:
+        until_true(lambda builds=builds: builds.status("w", "suite").done)
+        assert [view.state for view in builds.status("w", "suite").images] == ["ready", "failed", "failed"]
+    assert len(w.builder.built) == 2
+    assert w.catalog.claimed_images([str(v.key) for v in both[0].status("w", "suite").images], now=LONG_AGO) == set()
+
+
+def test_who_comes_after_a_killed_process_waits_for_its_claim_only(w: World):
+    w.now = None
+    w.publish(a="FROM x")
+    key = w.builder.key(w.folders.root / "a" / "environment")
+    now = datetime.now(UTC)
+    assert w.catalog.claim_image(key, "killed", now=now, until=now + timedelta(seconds=0.5))
+    assert w.run() == {"a": "ready"}
+    assert (datetime.now(UTC) - now).total_seconds() >= 0.5
 
 
 def test_two_requests_at_once_build_once_and_keep_the_cap(w: World):
