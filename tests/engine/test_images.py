@@ -2,11 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from harbor_assets.catalog.store import Catalog
 from harbor_assets.domain.errors import NotFound, Refused, ServiceUnavailable
@@ -109,14 +110,15 @@ class World:
             lease_seconds=lease_seconds,
         )
 
-    def publish(self, **dockerfiles: str) -> None:
-        """Tasks a, b, ... of a taskset `suite`; a text that begins with `image:` is a docker_image instead."""
+    def publish(self, configs: Mapping[str, dict[str, JsonValue]] | None = None, /, **dockerfiles: str) -> None:
+        """Tasks a, b, ... of a taskset `suite`; a text that begins with `image:` is a docker_image instead. `configs`:
+        their task.toml, for those that have more in it."""
         for name, text in dockerfiles.items():
             folder = self.folders.root / name / "environment"
             folder.mkdir(parents=True, exist_ok=True)
-            config = {}
+            config = (configs or {}).get(name, {})
             if text.startswith("image:"):
-                config = {"environment": {"docker_image": text.removeprefix("image:")}}
+                config = {**config, "environment": {"docker_image": text.removeprefix("image:")}}
             elif text:
                 (folder / "Dockerfile").write_text(text)
             source = ArchiveSource(fileset_ref="w/f#x", files_hash=name.rjust(8, "0").ljust(64, "0"))

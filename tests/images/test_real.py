@@ -3,17 +3,23 @@
 import os
 import secrets
 import shutil
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
+from harbor_assets.artifacts import open_artifacts
 from harbor_assets.domain.errors import ServiceUnavailable
 from harbor_assets.domain.images import BuildRequest, ImageView
 from harbor_assets.engine.images import ImageBuilds
-from harbor_assets.engine.ports import BuildFailed, BuildOrder
+from harbor_assets.engine.ports import BuildFailed, BuildLines, BuildOrder
 from harbor_assets.examples import hello_world
 from harbor_assets.images import registries_of
 from harbor_assets.images.buildkit import BuildKit
@@ -26,6 +32,13 @@ pytestmark = [
 ]
 REGISTRY, BUILDKIT = os.environ.get("TEST_REGISTRY", ""), os.environ.get("TEST_BUILDKIT", "")
 REGISTRIES = registries_of(REGISTRY, f"docker.io={REGISTRY}", None)
+
+
+def eventually(look: Callable[[], object]) -> None:
+    until = time.monotonic() + 180  # two cores, shared with other builds
+    while not look():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -113,13 +126,33 @@ def test_no_builder_is_no_fact_about_the_image(prefix: str, folder: Path, monkey
         nobody.build(BuildOrder(folder, f"{prefix}/x:1", 5), nobody.log())
 
 
+class Counted(BuildKit):
+    """Writes a line to a file for each build, so that builds of several processes can be counted."""
+
+    def __init__(self, book: Path) -> None:
+        super().__init__(BUILDKIT, REGISTRIES)
+        self._book = book
+
+    def build(self, order: BuildOrder, log: BuildLines) -> str:
+        with self._book.open("a") as file:
+            file.write(f"{order.tag}\n")
+        return super().build(order, log)
+
+
 class Real(World):
     """A taskset whose images are really built."""
 
-    def __init__(self, tmp: Path, prefix: str) -> None:
+    def __init__(self, tmp: Path, prefix: str, lease_seconds: float = 2.0) -> None:
         super().__init__(tmp)
-        self.prefix = prefix
+        self.prefix, self.book, self.lease_seconds = prefix, tmp / "builds", lease_seconds
+        self.artifacts = open_artifacts(str(tmp / "artifacts"))
         self.builds = self.real()
+
+    @property
+    def built(self) -> list[str]:
+        """Names of the tasks that were built, each as often as that was begun, by whichever process."""
+        lines = self.book.read_text().splitlines() if self.book.exists() else []
+        return sorted(line.rpartition("/")[2].partition(":")[0] for line in lines)
 
     def real(self) -> ImageBuilds:
         return ImageBuilds(
@@ -128,17 +161,16 @@ class Real(World):
             folders=self.folders,
             registry=RegistryClient(REGISTRIES),
             artifacts=self.artifacts,
-            builder=BuildKit(BUILDKIT, REGISTRIES),
+            builder=Counted(self.book),
             prefix=self.prefix,
+            lease_seconds=self.lease_seconds,
         )
 
     def ended(self) -> dict[str, ImageView]:
+        """The agents' images by task, once all are built that can be."""
         self.builds.start("w", "suite", BuildRequest(concurrency=2))
-        until = time.monotonic() + 120
-        while not (status := self.builds.status("w", "suite")).done:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        return {view.task: view for view in status.images}
+        eventually(lambda: self.builds.status("w", "suite").done)
+        return {view.task: view for view in self.builds.status("w", "suite").images if view.role != "verifier"}
 
 
 @pytest.fixture
@@ -179,3 +211,130 @@ def test_layers_come_from_the_registrys_cache(kit: BuildKit, prefix: str, folder
     log = kit.log()
     kit.build(BuildOrder(folder, f"{prefix}/x:2", 60), log)
     assert b"CACHED" in log.content()
+
+
+SEPARATE = {"verifier": {"environment_mode": "separate"}}
+
+
+def verifier_environment(**values: JsonValue) -> dict[str, JsonValue]:
+    return {"verifier": {"environment": values}}
+
+
+def test_the_verifiers_image_is_its_own_where_the_task_gives_it_one(real: Real, tmp_path: Path):
+    """Harbor's order: a docker_image, tests/Dockerfile, what the agent's is made from."""
+    agent = f"FROM busybox:1\nWORKDIR /agent\nRUN echo {real.prefix} > /x\n"
+    configs = {
+        "a": SEPARATE,
+        "b": verifier_environment(docker_image="debian:bookworm-slim"),
+        "c": verifier_environment(memory_mb=512),
+        "d": SEPARATE,
+        "e": {},
+    }
+    real.publish(configs, a=agent, b=agent, c=agent, d=agent, e=agent)
+    for name in "abce":
+        (tmp_path / name / "tests").mkdir()
+        (tmp_path / name / "tests" / "Dockerfile").write_text("FROM busybox:1\nWORKDIR /graded\nCOPY test.sh /\n")
+        (tmp_path / name / "tests" / "test.sh").write_text("true\n")
+    real.ended()
+    a, b, c, d, e = real.resolved()
+    assert {found.config["agent"].workdir for found in (a, b, c, d, e)} == {"/agent"}
+    assert [found.config["verifier"].workdir for found in (a, c, d)] == ["/graded", "/graded", "/agent"]
+    assert a.images["verifier"] == c.images["verifier"] != a.images["agent"] == d.images["verifier"]
+    assert b.images["verifier"].startswith(f"{REGISTRY}/library/debian@sha256:")
+    assert set(e.images) == {"agent"}
+    assert len(real.built) == 2  # one agent's image and one verifier's, for all five
+
+
+# Another process of the same service: builds all of the suite, and ends when that is done.
+OTHER = """
+import sys
+from pathlib import Path
+from tests.images.test_real import Real
+real = Real(Path(sys.argv[1]), sys.argv[2])
+with real.catalog:
+    print({name: view.state for name, view in real.ended().items()})
+"""
+
+
+def other(real: Real, tmp_path: Path) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-c", OTHER, str(tmp_path), real.prefix]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+
+
+def slow(prefix: str, seconds: int) -> str:
+    return f"FROM busybox:1\nRUN echo {prefix} && sleep {seconds}\n"
+
+
+def test_two_requests_at_once_build_an_image_once(real: Real):
+    real.publish(a=slow(real.prefix, 1), b=slow(real.prefix, 1))
+    real.builds.start("w", "suite", BuildRequest())
+    assert {view.state for view in real.ended().values()} == {"ready"}
+    assert len(real.built) == 1
+
+
+def test_two_processes_build_an_image_once(real: Real, tmp_path: Path):
+    real.publish(a=slow(real.prefix, 5), b="FROM busybox:1\nRUN exit 3")
+    processes = [other(real, tmp_path) for _ in range(2)]
+    for process in processes:
+        said, _ = process.communicate(timeout=180)
+        assert said.strip() == "{'a': 'ready', 'b': 'failed'}"
+    assert real.built == ["a", "b"]
+
+
+def test_a_builder_killed_in_the_middle_blocks_nobody_and_a_rerun_builds(real: Real, tmp_path: Path):
+    real.publish(a=slow(real.prefix, 4))
+    process = other(real, tmp_path)
+    eventually(lambda: real.built)
+    assert [view.state for view in real.builds.status("w", "suite").images] == ["building"]
+    process.kill()
+    process.communicate()
+    eventually(lambda: real.builds.status("w", "suite").done)
+    assert [view.state for view in real.builds.status("w", "suite").images] == ["missing"]
+    assert real.ended()["a"].state == "ready"
+    assert real.built == ["a", "a"]
+
+
+def test_a_failed_build_is_tried_again_by_a_rerun(real: Real, tmp_path: Path):
+    """What failed for a reason outside of the task's content, which has not changed."""
+    real.publish(a=f"FROM {real.prefix}/base:1\n", b=slow(real.prefix, 0))
+    assert {name: view.state for name, view in real.ended().items()} == {"a": "failed", "b": "ready"}
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "Dockerfile").write_text("FROM busybox:1\n")
+    kit = BuildKit(BUILDKIT, REGISTRIES)
+    kit.build(BuildOrder(tmp_path / "base", f"{real.prefix}/base:1", 60), kit.log())
+    again = real.ended()
+    assert {name: (view.state, view.unchanged) for name, view in again.items()} == {
+        "a": ("ready", False),
+        "b": ("ready", True),
+    }
+    assert real.built == ["a", "a", "b"]
+
+
+def test_a_builder_on_a_unix_socket(prefix: str, folder: Path, tmp_path: Path):
+    (folder / "Dockerfile").write_text("FROM busybox:1\nCOPY f /f\n")
+    (folder / "f").write_text(prefix)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "buildkitd.sock"))
+        listening.listen()
+        threading.Thread(target=_relay, args=(listening,), daemon=True).start()
+        kit = BuildKit(f"unix://{tmp_path}/buildkitd.sock", REGISTRIES)
+        ref = kit.build(BuildOrder(folder, f"{prefix}/x:1", 60), kit.log())
+    assert RegistryClient(REGISTRIES).exists(ref)
+
+
+def _relay(listening: socket.socket) -> None:
+    """Every connection to the socket, on to the real BuildKit."""
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with source, suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    host, _, port = BUILDKIT.removeprefix("tcp://").rpartition(":")
+    with suppress(OSError):
+        while True:
+            near, _ = listening.accept()
+            far = socket.create_connection((host, int(port)))
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=pump, args=pair, daemon=True).start()
