@@ -18,7 +18,8 @@ def find_run(runs: RunCatalog, workspace: str, run_id: str) -> Run:
     """The run of that workspace. Raises `NotFound`, with the nearest ids where there is none of that id."""
     run = runs.get_run(run_id)
     if run.plan.workspace != workspace:
-        raise NotFound(f"Run {run_id} is not in workspace '{workspace}'")
+        there = run.plan.workspace
+        raise NotFound(f"Run {run_id} is not in workspace '{workspace}', but in '{there}'; add --workspace {there}")
     return run
 
 

@@ -29,6 +29,8 @@ COMMANDS = [
     ("tasksets",),
     ("tasksets", "create"),
     ("tasksets", "build-images"),
+    ("leaderboard",),
+    ("leaderboard", "rebuild"),
     ("runs",),
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),
 ]
@@ -55,7 +57,7 @@ def test_every_command_says_what_it_is_for_and_shows_an_example(bare: Any, comma
     assert options <= {
         option
         for option in options
-        if command in ((), ("runs",), ("tasksets",), ("context",), ("cluster",)) or option in said.out
+        if command in ((), ("runs",), ("tasksets",), ("context",), ("cluster",), ("leaderboard",)) or option in said.out
     }
 
 
@@ -117,7 +119,7 @@ def test_every_error_has_its_exit_code(error: errors.HarborAssetsError, code: in
 
 
 def test_exit_codes_are_those_of_the_domain():
-    assert (edge._FAULT, edge._REFUSED, edge._IDEMPOTENCY_CONFLICT, edge.INTERRUPTED) == (
+    assert (edge._FAULT, edge.REFUSED, edge._IDEMPOTENCY_CONFLICT, edge.INTERRUPTED) == (
         ExitCode.FAULT,
         ExitCode.REFUSED,
         ExitCode.IDEMPOTENCY_CONFLICT,

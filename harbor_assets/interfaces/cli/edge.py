@@ -3,6 +3,7 @@
 import os
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -13,7 +14,7 @@ from harbor_assets.interfaces.cli.output import PipeClosed, note, one_line
 DEBUG = "HARBOR_ASSETS_DEBUG"
 
 # Kept equal to domain/phases.py by a test: importing that builds pydantic models, which `--help` cannot afford.
-_FAULT, _REFUSED, _IDEMPOTENCY_CONFLICT, INTERRUPTED = 1, 2, 9, 130
+_FAULT, REFUSED, _IDEMPOTENCY_CONFLICT, INTERRUPTED = 1, 2, 9, 130
 _BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 _USAGE: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -22,6 +23,7 @@ _USAGE: type[Exception] = next(
 
 def run(app: typer.Typer) -> NoReturn:
     """Run the command line and exit. Nothing but a debug setting prints a traceback."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a C locale must not turn a name into an error
@@ -39,6 +41,12 @@ def run(app: typer.Typer) -> NoReturn:
     sys.exit(code)
 
 
+def _open_closed_streams() -> None:
+    """A stream that the shell closed (`>&-`) is nobody's: what goes there is dropped, as with /dev/null."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 for as long as the process lives
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+
+
 def _run(app: typer.Typer) -> int:
     try:
         code = typer.main.get_command(app).main(prog_name="harbor-assets", standalone_mode=False)
@@ -47,7 +55,7 @@ def _run(app: typer.Typer) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except HarborAssetsError as error:
-        if os.environ.get(DEBUG):
+        if _debugging():
             _traceback()
         note(str(error))
         return exit_code(error)
@@ -56,7 +64,7 @@ def _run(app: typer.Typer) -> int:
             usage: Any = error
             usage.show()
             return usage.exit_code
-        if os.environ.get(DEBUG):
+        if _debugging():
             _traceback()
         note(f"Unexpected {type(error).__name__}: {one_line(str(error))}\n{DEBUG}=1 shows where; please report it.")
         return _FAULT
@@ -67,7 +75,16 @@ def exit_code(error: HarborAssetsError) -> int:
     """What a command that ends with this error says to the shell (design of exit codes: domain/phases.py)."""
     if isinstance(error, IdempotencyConflict):
         return _IDEMPOTENCY_CONFLICT
-    return _REFUSED if isinstance(error, Refused | NotReady) else _FAULT
+    return REFUSED if isinstance(error, Refused | NotReady) else _FAULT
+
+
+def _debugging() -> bool:
+    from harbor_assets.settings.parsing import BadValue, switch
+
+    try:
+        return switch(os.environ.get(DEBUG) or "0")
+    except BadValue:  # refused where settings are read; here it is not the point
+        return False
 
 
 def _traceback() -> None:

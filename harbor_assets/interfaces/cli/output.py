@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -53,12 +54,13 @@ class Output:
         _write(self.lines, plain(text.replace("\r\n", "\n")))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns, aligned; the last one is not padded."""
+        """Columns, aligned; the last one is not padded. On a terminal what is too wide for it is cut."""
+        limit = shutil.get_terminal_size().columns if self.lines.isatty() else None
         cells = [list(headers), *([one_line(cell) for cell in row] for row in rows)]
         widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             padded = [cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True)]
-            self.line("  ".join(padded).rstrip())
+            self.line(cut("  ".join(padded).rstrip(), limit))
 
     def document(self, value: Any) -> None:
         """The JSON document on stdout. ASCII only: escapes are the one form no terminal acts on."""
@@ -83,6 +85,19 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def cut(text: str, columns: int | None) -> str:
+    """`text` in at most so many columns, with a mark where something is left out; None: as it is."""
+    if columns is None or width(text) <= columns:
+        return text
+    kept, used = [], 1
+    for char in text:
+        used += width(char)
+        if used > columns:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
 
 
 def score(value: float | None) -> str:

@@ -46,6 +46,9 @@ class Chosen:
 
 def check_flags(choice: Choice) -> None:
     """Raise `Refused` unless there is exactly one source, and only flags that mean something with it."""
+    for flag, value in (("--harbor-dir", choice.harbor_dir), ("--taskset", choice.taskset)):
+        if value is not None and not value.strip():
+            raise Refused(f"{flag} is empty; is the variable set that was meant to hold it?")
     if choice.harbor_dir is not None and choice.taskset is not None:
         raise Refused("--harbor-dir and --taskset are two sources; give one of them")
     if choice.harbor_dir is None and choice.taskset is None:
@@ -97,8 +100,8 @@ def tell_warnings(suite: Suite) -> None:
         note(f"Warning: … and {len(warnings) - WARNINGS_SHOWN} more; --list-tasks --json holds them all")
 
 
-def list_tasks(session: Session, choice: Choice, out: Output) -> None:
-    """Print the tasks that can be chosen. Nothing is stored. Broken ones are named beside."""
+def list_tasks(session: Session, choice: Choice, out: Output) -> bool:
+    """Print the tasks that can be chosen; False if there is none. Nothing is stored. Broken ones are named beside."""
     found = read(session, choice)
     tell_warnings(found.suite)
     for fault in found.suite.invalid:
@@ -112,6 +115,7 @@ def list_tasks(session: Session, choice: Choice, out: Output) -> None:
         out.document({**envelope(rows), "invalid": invalid, "warnings": list(found.suite.warnings)})
     else:
         out.table(("INDEX", "NAME", "NATIVE ID"), [(str(t.index), t.name, t.native_task_id) for t in listing])
+    return bool(listing)
 
 
 def _chosen_listing(suite: Suite, choice: Choice) -> Sequence[ListedTask]:

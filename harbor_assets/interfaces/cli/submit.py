@@ -10,7 +10,7 @@ from harbor_assets.domain.views import Submitted
 from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.asked import Asked
 from harbor_assets.interfaces.cli.building import see_to_images
-from harbor_assets.interfaces.cli.edge import INTERRUPTED
+from harbor_assets.interfaces.cli.edge import INTERRUPTED, REFUSED
 from harbor_assets.interfaces.cli.output import Output, command, note
 from harbor_assets.interfaces.cli.preflight import check_run
 from harbor_assets.interfaces.cli.publishing import publish
@@ -33,8 +33,8 @@ class Submission:
     def list_tasks(self, workspace: str | None, base_url: str | None, *, out: Output) -> int:
         """Print the tasks and start nothing."""
         with open_session(workspace, base_url) as session:
-            source.list_tasks(session, self.choice, out)
-        return 0
+            some = source.list_tasks(session, self.choice, out)
+        return 0 if some else REFUSED
 
     def run(self, workspace: str | None, base_url: str | None = None, *, out: Output, local: bool = False) -> int:
         """Do it; `local`: on this machine, whatever context is in use. Returns the exit code.

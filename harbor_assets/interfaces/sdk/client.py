@@ -4,6 +4,7 @@ Methods answer domain models and raise the errors of `domain/errors.py`, whichev
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,6 +255,9 @@ class Client:
         return f"/apis/evals/v2/workspaces/{segment(workspace)}"
 
     def _runs(self, *segments: str) -> str:
+        if segments and not _SEGMENT.fullmatch(segments[0]):
+            shown = segments[0][:80]
+            raise NotFound(f"'{shown}' is no run's id (run- and 16 hex digits); `harbor-assets runs list` shows all")
         return "/".join([f"{self._base(self.workspace)}/agent-evaluate/runs", *map(segment, segments)])
 
     def _file_path(self, run_id: str, path: str) -> str:
@@ -292,6 +296,9 @@ class Client:
             body = {by: list(wanted[start : start + LOOKUP_SIZE])}
             answer = self._http.call("POST", f"{self._base(workspace)}/tasks:lookup", json=body)
             yield from map(_task, json.loads(answer.content)["data"])
+
+
+_SEGMENT = re.compile(r"(?!\.+$)[\w\-.]+")  # what the service's routes take for a name
 
 
 class _RunOnly(BaseModel):
