@@ -98,6 +98,7 @@ def _work(services: Services, run_id: str) -> None:
         _report_settled(instance, services, run.plan, settled)
         die(run.executions, "settled")
         engine.finish(run_id, settled)  # last of all: a terminal run is never looked at again
+        _retire(instance, services)
     log.info("%s is %s, result %s", run_id, settled.phase, settled.state)
     services.artifacts.sweep()
 
@@ -184,6 +185,24 @@ def _report_settled(instance: "dg.DagsterInstance", services: Services, plan: Ru
         place=lambda path: engine.place(plan.run_id, path),
         lock=lambda: locks.lock(services.settings.locks, "partitions"),
     )
+
+
+def _retire(instance: "dg.DagsterInstance", services: Services) -> None:
+    """Nobody waits for it, and what goes wrong here is no fault of the run's."""
+    from harbor_assets.events.retention import retire
+
+    try:
+        active = services.catalog.list_runs(active=True, page_size=1000)
+        retired = retire(
+            instance,
+            keep=services.settings.partitions_kept,
+            active={*(run.id for run in active.items), *active.unreadable},
+            lock=lambda: locks.lock(services.settings.locks, "partitions"),
+        )
+        if retired.keys or retired.left:
+            log.info("%s", retired)
+    except Exception:
+        log.exception("partitions of old runs were not retired; the next run tries again")
 
 
 class _Publications(threading.Thread):

@@ -9,6 +9,7 @@ from harbor_assets.partitions import RUN_TAG, RUNS
 from harbor_assets.settings import Settings
 from harbor_assets.wiring import wire
 from sensors.publications import publication_sensor
+from sensors.retention import retention_sensor
 
 
 def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
@@ -56,7 +57,7 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
     def reaper(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         return _say(wire(settings).upkeep.reap())
 
-    return [settle, deadlines, reaper, publication_sensor(settings)]
+    return [settle, deadlines, reaper, publication_sensor(settings), retention_sensor(settings)]
 
 
 def _say(lines: Sequence[str]) -> dg.SkipReason:

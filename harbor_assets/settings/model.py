@@ -13,6 +13,7 @@ from harbor_assets.settings.masking import mask_url
 from harbor_assets.settings.parsing import BadValue
 from harbor_assets.settings.variables import (
     MAX_CONCURRENT,
+    PARTITIONS_KEPT,
     PREFIX,
     QUEUE_TIMEOUT_SECONDS,
     REAP_SECONDS,
@@ -52,6 +53,7 @@ class Settings:
     namespace: str = "harbor-assets"
     worker_image: str = ""
     max_concurrent: int = MAX_CONCURRENT
+    partitions_kept: int = PARTITIONS_KEPT
     queue_timeout_seconds: int = QUEUE_TIMEOUT_SECONDS
     settle_seconds: float = SETTLE_SECONDS
     reap_seconds: float = REAP_SECONDS
