@@ -1,7 +1,7 @@
 """Twenty hello-world trials, four at a time: ours against Harbor's own runner, and what we cost beside a trial.
 
     uv run python tests/bench/bench_trials.py                # ours, and the same trials by Harbor's library alone
-    uv run python tests/bench/bench_trials.py --podman       # and by `harbor run -e podman`
+    uv run python tests/bench/bench_trials.py --podman       # and in podman, by us and by Harbor
 
 The podman comparison needs podman, a `podman-compose` on PATH and a local image `debian:bookworm-slim`.
 
@@ -77,10 +77,11 @@ def timed(argv: list[str], env: dict[str, str]) -> tuple[Sample, str]:
     return Sample(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), done.stdout
 
 
-def ours(folder: Path, tasks: int) -> tuple[Sample, float]:
+def ours(folder: Path, tasks: int, sandbox: str = "process") -> tuple[Sample, float]:
     env = {"HARBOR_ASSETS_HOME": str(folder / "home")}
-    root = suite(folder / f"suite-{tasks}", tasks)
-    argv = [*COMMAND, "runs", "submit", "--harbor-dir", str(root), "--n-concurrent", str(AT_ONCE), "--wait", "--json"]
+    root = suite(folder / f"suite-{sandbox}-{tasks}", tasks)
+    argv = [*COMMAND, "runs", "submit", "--harbor-dir", str(root), "--sandbox", sandbox, "--wait", "--json"]
+    argv += ["--n-concurrent", str(AT_ONCE)]
     sample, out = timed(argv, env)
     run_id = json.loads(out)["run"]["id"]
     _, listed = timed([*COMMAND, "runs", "tasks", run_id, "--json"], env)
@@ -125,9 +126,13 @@ def main() -> None:
         print(f"cpu a trial: ours {per:.3f} s, library alone {bare_per:.3f} s, our cost {per - bare_per:.3f} s")
         print(f"library alone, {TASKS} trials: wall {bare.wall:.2f} s, cpu {bare.cpu:.2f} s")
         if args.podman:
+            ours(folder, 1, "podman")  # builds the image
+            own, own_trials = ours(folder, TASKS, "podman")
+            print(f"ours in podman, {TASKS} trials: wall {own.wall:.1f} s, cpu {own.cpu:.1f} s")
+            print(f"  sum of the trials {own_trials:.1f} s, over {AT_ONCE}: {own_trials / AT_ONCE:.1f} s")
             other = podman(folder)
             print(f"harbor run -e podman, {TASKS} trials: wall {other.wall:.1f} s, cpu {other.cpu:.1f} s")
-            print(f"  ratio of wall times: {other.wall / many.wall:.1f}")
+            print(f"  to ours in podman {other.wall / own.wall:.1f}, to process {other.wall / many.wall:.1f}")
 
 
 if __name__ == "__main__":

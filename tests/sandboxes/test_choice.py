@@ -1,0 +1,85 @@
+"""Which sandbox `auto` takes, and what a named one that is not there is told."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harbor_assets.domain.errors import NotFound, Refused
+from harbor_assets.domain.images import base_images
+from harbor_assets.domain.plans import ImageConfig
+from harbor_assets.sandboxes.choice import LocalSandboxes
+from harbor_assets.sandboxes.engines.cli import Engine
+
+
+class Registry:
+    """Has every image but those named `gone`."""
+
+    def resolve(self, image: str) -> str:
+        if image.startswith("gone"):
+            raise NotFound("it is not here")
+        return f"{image}@sha256:1"
+
+    def exists(self, ref: str) -> bool:
+        return True
+
+    def config(self, ref: str) -> ImageConfig:
+        return ImageConfig()
+
+
+def program(folder: Path, *, code: int, says: str) -> str:
+    """An engine's command that answers `info` so."""
+    path = folder / f"engine-{code}"
+    path.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def chooser(home: Path, engines: Sequence[Engine], *bases: str) -> LocalSandboxes:
+    return LocalSandboxes(
+        home, engines=engines, registries=lambda engine: Registry(), base_images=lambda tasks: list(bases)
+    )
+
+
+def test_auto_takes_an_engine_that_answers_and_has_the_images(tmp_path: Path):
+    dead = Engine("docker", program(tmp_path, code=1, says=""))
+    live = Engine("podman", program(tmp_path, code=0, says="{}"))
+    chosen = chooser(tmp_path, [dead, live], "debian").choose("auto", lambda: ())
+    assert (chosen.kind, chosen.why) == ("podman", "auto: podman answers and has every image the tasks begin from")
+
+
+@pytest.mark.req_root
+def test_auto_falls_back_to_process_and_says_why(tmp_path: Path):
+    live = Engine("podman", program(tmp_path, code=0, says="{}"))
+    chosen = chooser(tmp_path, [Engine("docker", "/nowhere/docker"), live], "debian", "gone:1").choose(
+        "auto", lambda: ()
+    )
+    assert chosen.kind == "process"
+    assert "docker is not installed; podman cannot get gone:1: it is not here" in chosen.why
+
+
+def test_a_named_engine_that_is_not_there_is_refused_with_the_next_step(tmp_path: Path):
+    with pytest.raises(Refused) as refused:
+        chooser(tmp_path, [Engine("docker", "/nowhere/docker")]).choose("docker", lambda: ())
+    assert "is not installed here; install docker, or take process" in str(refused.value)
+
+
+def test_a_docker_whose_daemon_is_away_does_not_answer(tmp_path: Path):
+    away = program(tmp_path, code=0, says='{"ServerErrors":["Cannot connect to the Docker daemon"]}')
+    assert Engine("docker", away).absence() == (
+        "docker does not answer: Cannot connect to the Docker daemon; start it, or take process"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "found"),
+    [
+        ("FROM debian:12\nRUN x", ("debian:12",)),
+        ("ARG V=3.12\nFROM python:${V} AS build\nFROM build\nFROM scratch\n", ("python:3.12",)),
+        ("from --platform=linux/amd64 \\\n  gcc\nFROM gcc", ("gcc",)),
+        ("FROM $UNSET", ("$UNSET",)),
+        ("# FROM x", ()),
+    ],
+)
+def test_base_images(dockerfile: str, found: tuple[str, ...]):
+    assert base_images(dockerfile) == found
