@@ -6,20 +6,26 @@ task.
 
 import dagster as dg
 
+from harbor_assets.assets.leaderboard import leaderboard
 from harbor_assets.assets.runs import merged_bundle, trial_results, trial_results_alone
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
 from harbor_assets.checks.bundles import bundle_checks
 from harbor_assets.jobs import evaluate, evaluate_with, publish_suite, settle, submit_evaluation
 from harbor_assets.settings import Settings
 from resources.engine import EngineResource
-from resources.services import EvaluationsResource, PublisherResource
+from resources.services import EvaluationsResource, PublisherResource, RankingsResource
 
-_RESOURCES = {"engine": EngineResource(), "evaluations": EvaluationsResource(), "publisher": PublisherResource()}
+_RESOURCES = {
+    "engine": EngineResource(),
+    "evaluations": EvaluationsResource(),
+    "publisher": PublisherResource(),
+    "rankings": RankingsResource(),
+}
 
 
 def _local() -> dg.Definitions:
     return dg.Definitions(
-        assets=[harbor_task, taskset, task_image, trial_results, merged_bundle],
+        assets=[harbor_task, taskset, task_image, trial_results, merged_bundle, leaderboard],
         asset_checks=bundle_checks,
         jobs=[evaluate, submit_evaluation, publish_suite],
         resources=_RESOURCES,
@@ -34,7 +40,7 @@ def _deployment(settings: Settings) -> dg.Definitions:
     from sensors.deployment import deployment_sensors
 
     return dg.Definitions(
-        assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle_on_cluster],
+        assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle_on_cluster, leaderboard],
         asset_checks=bundle_checks,
         # Without publish_suite: no pod of a deployment sees a user's folder.
         jobs=[evaluate_with(kubernetes_executor), settle, submit_evaluation],

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.engine.ranking import Rankings
 from harbor_assets.interfaces.publisher import Publisher
 from harbor_assets.settings import Settings
 from harbor_assets.wiring import local_services, wire
@@ -22,3 +23,11 @@ class PublisherResource(dg.ConfigurableResource[Publisher]):
     def create_resource(self, context: dg.InitResourceContext) -> Publisher:
         """The home is made if it is missing."""
         return Publisher(local_services())
+
+
+class RankingsResource(dg.ConfigurableResource[Rankings]):
+    """The leaderboard of the home or deployment that the environment names."""
+
+    def create_resource(self, context: dg.InitResourceContext) -> Rankings:
+        """Nothing is opened before it is used."""
+        return wire(Settings.load()).rankings
