@@ -51,7 +51,7 @@ def test_a_run_waits_for_space_and_goes_on(small: Home, tmp_path: Path) -> None:
     assert watched.code == 1, watched
     assert "No space left for the catalog" in watched.err
     (small.folder.parent / "rest").unlink()
-    refused = small.run("runs", "submit", "--harbor-dir", suite)
+    refused = small.run("runs", "submit", "--harbor-dir", suite, "--sandbox", "process")
     assert refused.code == 1, refused
     assert "No space left" in refused.err
     filler.unlink()
