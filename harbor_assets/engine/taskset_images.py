@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from harbor_assets.domain.digests import digest_of
@@ -89,9 +90,22 @@ class ScopedImages:
         found = self._catalog.images(list(scoped))
         return {scoped[key]: record.model_copy(update={"key": scoped[key]}) for key, record in found.items()}
 
-    def ready_images(self, *args: object, **kwargs: object) -> Sequence[ImageRecord]:
-        """Of every engine: see `ImageCatalog`."""
-        return self._catalog.ready_images(*args, **kwargs)  # pyright: ignore[reportArgumentType]
+    def claim_image(self, key: str, holder: str, *, now: datetime, until: datetime) -> bool:
+        """See `ImageCatalog`."""
+        return self._catalog.claim_image(self._scoped(key), holder, now=now, until=until)
+
+    def release_image(self, key: str, holder: str) -> None:
+        """See `ImageCatalog`."""
+        self._catalog.release_image(self._scoped(key), holder)
+
+    def claimed_images(self, keys: Sequence[str], *, now: datetime) -> frozenset[str]:
+        """See `ImageCatalog`."""
+        scoped = {self._scoped(key): key for key in keys}
+        return frozenset(scoped[key] for key in self._catalog.claimed_images(list(scoped), now=now))
+
+    def ready_images(self, after: datetime | None = None, *, limit: int = 1000) -> Sequence[ImageRecord]:
+        """Of every engine, with their keys as they are stored: see `ImageCatalog`."""
+        return self._catalog.ready_images(after, limit=limit)
 
     def _scoped(self, key: str) -> str:
         return digest_of({"scope": self._scope, "key": key})
