@@ -5,7 +5,12 @@ import signal
 import sys
 import threading
 
+import hypothesis
 import pytest
+
+# No property is about speed: on a busy machine a slow example would fail it.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 os.environ.setdefault("HARBOR_TELEMETRY", "0")
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")

@@ -203,7 +203,7 @@ def test_nothing_of_a_stranger_becomes_part_of_the_page():
     assert "evidence/javascript%3Aalert%281%29//%E2%80%AEx/%22onclick%3D%27y/trial.log" in links
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(st.characters(), max_size=60), st.text(st.characters(), max_size=40))
 def test_any_text_is_drawn_and_changes_no_element(text: str, path: str):
     plain = [tag for tag, _ in Page(draw(hostile_report("plain", "evidence/x"))).elements]

@@ -141,7 +141,7 @@ MEMBERS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(members=MEMBERS)
 def test_whatever_the_archive_nothing_is_outside(members: list[tuple[str, str, str]]) -> None:
     with tempfile.TemporaryDirectory() as name:
