@@ -71,7 +71,8 @@ class TaskImages(NamedTuple):
 
 
 class ImageView(Frozen):
-    """One image of a taskset as a client sees it. `state` is of the task where its images are not known yet."""
+    """One image of a taskset as a client sees it. `state` is of the task where its images are not known yet; `log` is
+    where the log of its last build lies: the artifact's key, in `--json` of a command the path or URL."""
 
     task: str
     role: Role | None = None
@@ -79,6 +80,7 @@ class ImageView(Frozen):
     ref: str | None = None
     message: str | None = None
     key: str | None = None
+    log: str | None = None
     unchanged: bool = False
 
 
@@ -119,6 +121,14 @@ def plan_images(config: Mapping[str, Any], has_file: Callable[[str], bool]) -> t
     agent = _need("agent", environment, "environment", has_file)
     steps = [step for step in config.get("steps") or () if isinstance(step, Mapping)]
     whole = separate(verifier)
+    for step in steps:
+        name = str(step.get("name")).replace("/", "")  # it is untrusted, and becomes part of a path
+        files = [f"steps/{name}/tests/{file}" for file in (DOCKERFILE, COMPOSE)]
+        if separate(_table(step, "verifier"), whole) and any(map(has_file, files)):
+            raise ImagesImpossible(
+                f"the step {name} has a {files[0]} of its own, which this sandbox cannot give; use tests/{DOCKERFILE} "
+                "for the whole task"
+            )
     if any(_table(_table(step, "verifier"), "environment") for step in steps):
         raise ImagesImpossible(
             "a step has a [verifier.environment] of its own, which this sandbox cannot give; use one for the whole task"
@@ -217,6 +227,11 @@ def repository(registry: str, task_name: str) -> str:
 def image_tag(registry: str, task_name: str, key: str) -> str:
     """The tag of a built image: `<registry>/<task>:<first half of the key>`."""
     return f"{repository(registry, task_name)}:{key[:KEY_SHOWN]}"
+
+
+def log_key(key: str) -> str:
+    """Where the log of an image's last build lies in the artifact store."""
+    return f"images/{key}/build.log"
 
 
 def partition_key(ref: str) -> str:

@@ -29,6 +29,7 @@ from harbor_assets.domain.images import (
     TaskImage,
     TaskImages,
     image_tag,
+    log_key,
     named_key,
     plan_images,
 )
@@ -54,11 +55,6 @@ LEASE_SECONDS = 30.0
 RENEWALS = 3
 CLAIM_POLL_SECONDS = 1.0  # how late one sees that another process is done: little beside a build, one small query
 MESSAGE_MAX = 2000  # characters of a builder's error kept in a record; the log holds the rest
-
-
-def log_key(key: str) -> str:
-    """Where the log of an image's last build lies in the artifact store."""
-    return f"images/{key}/build.log"
 
 
 @dataclass(slots=True)
@@ -371,5 +367,6 @@ def _views(
                 ref=record.ref,
                 message=record.problem.message if record.problem else None,
                 key=record.key,
+                log=record.log,
                 unchanged=record.key in unchanged,
             )

@@ -1,6 +1,7 @@
 """`tasksets build-images`, and submit on a deployment that needs images."""
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,25 @@ def test_each_image_gets_a_line_and_a_failed_one_its_log(cli: Cli, w: World, bui
     assert f"Ready image of a: {PREFIX}/a@{SHA}" in lines
     at = lines.index("Failed image of b: exit code: 1")
     assert lines[at + 1 : at + 3] == [f"    {line}" for line in lines_of_log(w, ref)[:2]]
+    assert lines[-1] == "2 images: 1 ready, 1 failed"
+    (whole,) = [line.partition("    The whole log: ")[2] for line in lines if "The whole log" in line]
+    with w.artifacts.open(whole.removeprefix("memory:/").lstrip("/")) as file:
+        assert file.read().decode().splitlines() == lines_of_log(w, ref)
     again = cli("tasksets", "build-images", "suite", "--wait")
     assert f"Unchanged image of a: {PREFIX}/a@{SHA}" in again.out.splitlines()
+    assert again.out.splitlines()[-1] == "2 images: 1 unchanged, 1 failed"
+    views = {view["task"]: view for view in cli("tasksets", "build-images", "suite", "--wait", "--json").json["images"]}
+    assert views["b"]["log"] == whole
+
+
+def test_a_long_build_says_what_it_is_about(
+    cli: Cli, w: World, builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("harbor_assets.interfaces.cli.building.PROGRESS_SECONDS", 0)
+    publish(w, tmp_path, a="FROM x", b="FROM y")
+    builder.outcome = lambda text: time.sleep(0.3)
+    said = cli("tasksets", "build-images", "suite", "--wait", "--concurrency", "1")
+    assert "Building a; 1 tasks wait" in said.out.splitlines()
 
 
 def lines_of_log(w: World, ref: str) -> list[str]:

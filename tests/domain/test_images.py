@@ -70,6 +70,11 @@ def test_the_images_of_a_task(config: dict[str, Any], files: tuple[str, ...], fo
         ({}, ("environment/docker-compose.yaml",), "several containers"),
         ({"verifier": {"environment": {}}}, ("tests/docker-compose.yaml",), "tests/docker-compose.yaml"),
         ({"steps": [{"verifier": {"environment": {"cpus": 1}}}]}, (), "a step has"),
+        (
+            {"verifier": {"environment_mode": "separate"}, "steps": [{"name": "one"}]},
+            ("steps/one/tests/Dockerfile",),
+            "the step one has a",
+        ),
     ],
 )
 def test_what_one_container_cannot_give(config: dict[str, Any], files: tuple[str, ...], why: str) -> None:

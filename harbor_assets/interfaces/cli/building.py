@@ -1,6 +1,7 @@
 """Building the images of a taskset, and the lines that tell of it."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 ALL_READY, SOME_READY, NONE_READY = 0, 3, 4  # the codes of a run's end: all, some, none
 LOG_LINES = 20  # of a failed build: the command that failed and what it said
 RESTARTS_MAX = 3  # a service that was restarted while building is asked again so often
+PROGRESS_SECONDS = 10.0  # between lines that say what is being built
+NAMES_SHOWN = 5
 _POLL_MAX_SECONDS = 2.0
+_ENDS = ("ready", "unchanged", "failed", "missing")
 
 
 def build_images(
@@ -39,7 +43,8 @@ def build_images(
     else:
         out.line(f"The sandbox {status.sandbox} needs no images: there is nothing to build.")
     if out.json:
-        out.document(status.model_dump(mode="json"))
+        views = tuple(view.model_copy(update={"log": _log(session, view)}) for view in status.images)
+        out.document(status.model_copy(update={"images": views}).model_dump(mode="json"))
     return exit_code(status) if wait else 0
 
 
@@ -63,7 +68,7 @@ def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageS
     request = request.model_copy(update={"sandbox": kind})  # decided: a later question must not be decided otherwise
     out.line(f"Images of {len(tasks)} tasks of {status.taskset_ref}")
     pause = REMOTE_POLL_SECONDS if session.remote else session.settings.watch_poll_seconds
-    restarts = 0
+    restarts, told_at = 0, time.monotonic()
     while True:
         for view in status.images:
             if view.task in tasks and view.state in ("ready", "failed") and (view.task, view.role) not in told:
@@ -73,10 +78,14 @@ def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageS
             lost = any(view.state == "missing" and view.task in tasks for view in status.images)
             if not lost or restarts == RESTARTS_MAX:
                 kept = tuple(view for view in status.images if view.task in tasks)
+                out.line(_summary(kept))
                 return status.model_copy(update={"images": kept})
             restarts += 1
             status = patiently(session, lambda: session.client.build_images(named, request), "builds go on")
             continue
+        if time.monotonic() - told_at >= PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            out.line(_progress([view for view in status.images if view.task in tasks]))
         time.sleep(pause)
         pause = min(_POLL_MAX_SECONDS, pause * 1.2)
         status = patiently(session, lambda: session.client.image_status(named, kind), "builds go on")
@@ -98,6 +107,24 @@ def _tell(session: "Session", view: ImageView, out: Output) -> None:
             out.line(f"    … {len(lines) - LOG_LINES} lines before")
         for text in lines[-LOG_LINES:]:
             out.line(f"    {one_line(text)}")
+        out.line(f"    The whole log: {_log(session, view)}")
+
+
+def _log(session: "Session", view: ImageView) -> str | None:
+    return session.client.build_log_location(view.key) if view.key and view.log else None
+
+
+def _progress(views: Sequence[ImageView]) -> str:
+    """What is under way, for whom a long build leaves without a line."""
+    building = sorted({view.task for view in views if view.state == "building"})
+    waiting = len({view.task for view in views if view.state == "waiting"})
+    more = ", …" if len(building) > NAMES_SHOWN else ""
+    return f"Building {', '.join(building[:NAMES_SHOWN]) or 'nothing'}{more}; {waiting} tasks wait"
+
+
+def _summary(views: Sequence[ImageView]) -> str:
+    count = Counter("unchanged" if view.unchanged else view.state for view in views)
+    return f"{len(views)} images: " + ", ".join(f"{n} {word}" for word in _ENDS if (n := count[word]))
 
 
 def _tell_all(status: ImageStatus, out: Output) -> None:

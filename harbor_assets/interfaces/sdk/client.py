@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from harbor_assets.domain.bundle import BUNDLE_FOLDER, OUTCOME_SUMMARY, SUMMARY
 from harbor_assets.domain.errors import NotFound
-from harbor_assets.domain.images import BuildRequest, ImageStatus
+from harbor_assets.domain.images import BuildRequest, ImageStatus, log_key
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
@@ -235,10 +235,19 @@ class Client:
     def build_log(self, key: str) -> str:
         """The log of an image's last build; empty if there is none."""
         try:
-            content = self._get(f"{self._base(self.workspace)}/images/{segment(key)}/log")
+            content = self._get(self._build_log(key))
         except NotFound:
             return ""
         return content.decode("utf-8", errors="replace")
+
+    def build_log_location(self, key: str) -> str:
+        """Where a person finds that log: a path or URL in the artifact store, or the service's URL."""
+        if self._backend is None:
+            return f"{self.base_url}{self._build_log(key)}"
+        return self._backend.artifacts.url(log_key(key))
+
+    def _build_log(self, key: str) -> str:
+        return f"{self._base(self.workspace)}/images/{segment(key)}/log"
 
     def _images(self, taskset: Ref) -> str:
         return f"{self._base(taskset.workspace)}/tasksets/{segment(taskset.name)}/images"
