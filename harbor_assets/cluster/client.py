@@ -44,9 +44,12 @@ class ClusterClient:
     def _core(self) -> Any:
         return self._api.CoreV1Api()
 
-    def list(self, kind: Kind, selector: str, *, cached: bool = False) -> Sequence[Object]:
-        """Objects by label. `cached`: from the server's own cache, which may be a moment behind and costs it less."""
+    def list(self, kind: Kind, selector: str, *, cached: bool = False, unfinished: bool = False) -> Sequence[Object]:
+        """Objects by label. `cached`: from the server's own cache, which may be a moment behind and costs it less.
+        `unfinished`: without the Jobs that have succeeded, most of those of a run."""
         extra = {"resource_version": "0"} if cached else {}
+        if unfinished:
+            extra["field_selector"] = "status.successful=0"
         call = self._batch.list_namespaced_job if kind == "jobs" else self._core.list_namespaced_pod
         return self._call(lambda: call(self.namespace, label_selector=selector, **extra, **_RAW))["items"]
 

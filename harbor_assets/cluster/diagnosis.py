@@ -53,6 +53,16 @@ def job_state(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], now: da
     )
 
 
+def job_is_over(job: Mapping[str, Any]) -> bool:
+    """True if no pod of the Job runs or will run. A Job of which nothing is known yet is not over."""
+    status = job.get("status") or {}
+    if any(
+        c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in status.get("conditions") or ()
+    ):
+        return True
+    return bool(status.get("succeeded") or status.get("failed")) and not status.get("active")
+
+
 def pod_facts(pod: Mapping[str, Any]) -> Iterator[str]:
     """What a pod says of itself that is out of the ordinary."""
     status = pod.get("status") or {}

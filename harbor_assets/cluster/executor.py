@@ -16,12 +16,11 @@ from dagster._core.executor.init import InitExecutorContext
     requirements=multiple_process_executor_requirements(),
 )
 def kubernetes_executor(context: InitExecutorContext) -> Executor:
-    """At most `max_concurrent` steps at once. A lost step is not retried: the run's next execution does that."""
+    """At most `max_concurrent` steps, and their Jobs, at once. The run's next execution retries what is lost."""
     from harbor_assets.cluster.steps import JobExecutor, JobSteps
 
     cap = context.executor_config.get("max_concurrent")
+    cap = cap if isinstance(cap, int) else None
     return JobExecutor(
-        JobSteps(context.instance.run_launcher),
-        retries=RetryMode.DISABLED,
-        max_concurrent=cap if isinstance(cap, int) else None,
+        JobSteps(context.instance.run_launcher, max_active=cap), retries=RetryMode.DISABLED, max_concurrent=cap
     )

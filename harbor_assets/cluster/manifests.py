@@ -25,7 +25,7 @@ SETTLE_DEADLINE_SECONDS = 3600  # 10,000 trials take a minute from a folder; an 
 _STEP = re.compile(r"(?:.*\.)?(?:trial\[t(?P<index>\d+)\]|(?P<name>[a-z_]+))$")
 
 # A step process peaks at 114 MB before Harbor is imported and near 300 MB with it; its start is a burst of 1.3 CPU
-# seconds, then it waits. The plan and seal steps import no Harbor.
+# seconds, then it waits. The plan step imports no Harbor.
 TRIAL_RESOURCES: dict[str, Any] = {"requests": {"cpu": "50m", "memory": "320Mi"}, "limits": {"memory": "1Gi"}}
 STEP_RESOURCES: dict[str, Any] = {"requests": {"cpu": "50m", "memory": "160Mi"}, "limits": {"memory": "512Mi"}}
 # 171 MB at 30 steps and no growth from 12 to 30.
@@ -48,7 +48,7 @@ def task_index(step_key: str) -> int | None:
 
 
 def step_job_name(run_id: str, step_key: str, attempt: int = 0) -> str:
-    """`<run-id>-task-<i>`, `<run-id>-plan` or `<run-id>-seal`, with `-r<n>` for the n-th retry of the step.
+    """`<run-id>-task-<i>` or `<run-id>-plan`, with `-r<n>` for the n-th retry of the step.
 
     Raises ValueError for a step key that is none of ours.
     """

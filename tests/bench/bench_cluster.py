@@ -82,7 +82,7 @@ class Pods:
     @staticmethod
     def kind(labels: dict[str, str]) -> str:
         if labels.get("app.kubernetes.io/component") == "step_worker":
-            return "trial worker" if "harbor/task" in labels else "plan and seal"
+            return "trial worker" if "harbor/task" in labels else "plan"
         return labels.get("harbor/role") or "run worker"
 
 

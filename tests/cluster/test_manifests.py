@@ -22,7 +22,7 @@ def test_a_trial_step_names_its_task_as_the_bundle_does(index: int) -> None:
 
 def test_the_other_steps_have_names_of_their_own() -> None:
     assert step_job_name(RUN, "trial_results.plan") == f"{RUN}-plan"
-    assert step_job_name(RUN, "trial_results.seal", 2) == f"{RUN}-seal-r2"
+    assert step_job_name(RUN, "trial_results.plan", 2) == f"{RUN}-plan-r2"
     with pytest.raises(ValueError, match="no Job name"):
         step_job_name(RUN, "Trial Results/x")
 

@@ -12,14 +12,19 @@ from tests.fakes.cluster import MemoryCluster
 
 RUN, DAGSTER = "run-0123456789abcdef", "d-1"
 NAME = f"{RUN}-task-3"
-LABELS = {"dagster/run-id": DAGSTER, "app.kubernetes.io/component": "step_worker", "harbor/run-id": RUN}
+LABELS = {
+    "dagster/run-id": DAGSTER,
+    "app.kubernetes.io/component": "step_worker",
+    "harbor/run-id": RUN,
+    "harbor/task": "3",
+}
 
 
 class Place:
-    def __init__(self) -> None:
+    def __init__(self, max_active: int | None = None) -> None:
         launcher = ClusterRunLauncher(job_namespace="n", service_account_name="r", trial_service_account="t")
         self.cluster = MemoryCluster()
-        self.steps = JobSteps(launcher, client=self.cluster)  # type: ignore[arg-type]
+        self.steps = JobSteps(launcher, self.cluster, max_active=max_active)  # type: ignore[arg-type]
         self.body = Played(metadata=Played(name=NAME, labels=dict(LABELS)))
         run = Played(run_id=DAGSTER, tags={"harbor/run_id": RUN})
         key = "trial_results.trial[t00003]"
@@ -29,6 +34,12 @@ class Place:
 
     def make(self) -> None:
         self.steps.create_namespaced_job_with_retries(self.body, "n")
+
+    def make_task(self, index: int) -> str:
+        name = f"{RUN}-task-{index}"
+        labels = {**LABELS, "harbor/task": str(index)}
+        self.steps.create_namespaced_job_with_retries(Played(metadata=Played(name=name, labels=labels)), "n")
+        return name
 
     def health(self) -> str | None:
         self.steps._listed_at = float("-inf")
@@ -53,8 +64,77 @@ def test_a_job_that_could_not_be_sent_is_sent_later(place: Place) -> None:
     place.make()
     assert place.health() is None
     place.cluster.fail = None
-    assert place.health() is None
+    place.steps.send_waiting()
+    assert NAME not in place.cluster.jobs  # not at every turn of the loop: an API server in trouble is left alone
+    place.steps._pause_until = float("-inf")
+    place.steps.send_waiting()
     assert NAME in place.cluster.jobs
+    assert place.health() is None
+
+
+@pytest.fixture
+def two() -> Place:
+    return Place(max_active=2)
+
+
+OVER = [
+    {"succeeded": 1},
+    {"failed": 1},
+    {"succeeded": 1, "active": 0, "conditions": [{"type": "Complete", "status": "True"}]},
+    {"conditions": [{"type": "Failed", "status": "True"}]},
+]
+
+
+@pytest.mark.parametrize("over", OVER)
+def test_a_job_waits_until_another_is_over_not_only_its_step(two: Place, over: dict[str, Any]) -> None:
+    first, second, third = (two.make_task(i) for i in range(3))
+    two.steps.step_ended(RUN, "trial_results.trial[t00000]")
+    two.steps.send_waiting()
+    assert set(two.cluster.jobs) == {first, second}
+    two.cluster.jobs[first]["status"] = {"active": 1, "conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}
+    two.steps.send_waiting()
+    assert third not in two.cluster.jobs
+    two.cluster.jobs[first]["status"] = over
+    two.steps.send_waiting()
+    assert third in two.cluster.jobs
+
+
+def test_jobs_of_a_worker_that_was_lost_count(two: Place) -> None:
+    first, second = two.make_task(0), two.make_task(1)
+    resumed = Place(max_active=2)
+    resumed.steps._client = two.cluster  # type: ignore[assignment]
+    waits = resumed.make_task(2)
+    assert set(two.cluster.jobs) == {first, second}
+    two.cluster.delete_job(second)
+    resumed.steps.send_waiting()
+    assert set(two.cluster.jobs) == {first, waits}
+
+
+def test_jobs_of_other_executions_and_other_steps_do_not_count(two: Place) -> None:
+    bare = {name: value for name, value in LABELS.items() if name != "harbor/task"}
+    for name, labels in (("plan", bare), ("other", {**LABELS, "dagster/run-id": "d-2"})):
+        two.cluster.create_job(Played(metadata=Played(name=name, labels=labels)))
+    assert {two.make_task(0), two.make_task(1)} < set(two.cluster.jobs)
+
+
+def test_a_process_that_does_not_end_gives_its_slot_on_at_last(two: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, second, third = (two.make_task(i) for i in range(3))
+    monkeypatch.setattr("harbor_assets.cluster.steps.LINGER_SECONDS", -1.0)
+    two.steps.step_ended(RUN, "trial_results.trial[t00000]")
+    two.steps.send_waiting()
+    two.steps.send_waiting()
+    assert set(two.cluster.jobs) == {second, third}
+
+
+def test_a_job_that_waits_is_neither_sick_nor_made_after_a_cancel(two: Place) -> None:
+    for i in range(3):
+        two.make_task(i)
+    two.body.metadata.name = NAME
+    two.make()
+    assert two.health() is None
+    two.steps.delete_all(two.context.dagster_run)
+    two.steps.send_waiting()
+    assert two.cluster.jobs == {}
 
 
 def test_an_outage_fails_no_step(place: Place) -> None:

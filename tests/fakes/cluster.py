@@ -29,7 +29,7 @@ class MemoryCluster:
     def end_pods(self) -> None:
         self.pods = {name: pod for name, pod in self.pods.items() if "deletionTimestamp" not in pod["metadata"]}
 
-    def list(self, kind: str, selector: str, *, cached: bool = False) -> Sequence[Object]:
+    def list(self, kind: str, selector: str, *, cached: bool = False, unfinished: bool = False) -> Sequence[Object]:
         self._call(f"list {kind}")
         unwanted = [part.partition("!=") for part in selector.split(",") if "!=" in part]
         wanted = [part.partition("=") for part in selector.split(",") if "!=" not in part]
@@ -42,6 +42,7 @@ class MemoryCluster:
                 for k, eq, v in wanted
             )
             and all(item["metadata"]["labels"].get(k) != v for k, _, v in unwanted)
+            and not (unfinished and item["status"].get("succeeded"))
         ]
 
     def job(self, name: str) -> Object:
