@@ -4,9 +4,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cluster.harness.deployment import Deployment
 
 # No property is about speed: on a busy machine a slow example would fail it.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -47,3 +52,12 @@ def _own_home(
         monkeypatch.delenv(name)
     monkeypatch.setenv("HARBOR_ASSETS_HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
+
+
+@pytest.fixture(scope="session")
+def deployed() -> "Iterator[Deployment]":
+    """One installation for all that need one: it takes a minute or two, and two volumes of the cluster's few."""
+    from tests.cluster.harness.deployment import deployment
+
+    with deployment() as it:
+        yield it

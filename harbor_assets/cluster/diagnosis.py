@@ -60,7 +60,10 @@ def job_is_over(job: Mapping[str, Any]) -> bool:
         c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in status.get("conditions") or ()
     ):
         return True
-    return bool(status.get("succeeded") or status.get("failed")) and not status.get("active")
+    ended = (
+        status.get("succeeded") or status.get("failed") or any((status.get("uncountedTerminatedPods") or {}).values())
+    )
+    return bool(ended) and not status.get("active")
 
 
 def pod_facts(pod: Mapping[str, Any]) -> Iterator[str]:

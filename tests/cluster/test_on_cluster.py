@@ -15,11 +15,7 @@ def indexes(status: dict, outcome: str) -> list[int]:  # type: ignore[type-arg]
 
 def test_twelve_tasks_at_a_cap_of_four(deployed: Deployment) -> None:
     run_id = deployed.submit(12, n_concurrent=4, script={"seconds": 3})
-    most, seen = 0, {}
-    while deployed.phase(run_id) in ("accepted", "running"):
-        jobs = deployed.jobs(run_id)
-        seen |= {name: job["metadata"]["labels"] for name, job in jobs.items()}
-        most = max(most, len([j for n, j in jobs.items() if "-task-" in n and j["status"].get("active")]))
+    most, seen = deployed.watch(run_id)
     status = deployed.wait(run_id)
     assert (status["phase"], status["state"], status["executions"]) == ("completed", "ready", 1)
     assert indexes(status, "scored") == list(range(12))
@@ -178,10 +174,7 @@ def test_what_was_published_is_told_to_dagster_once(deployed: Deployment) -> Non
 
 def test_sixty_tasks_at_a_cap_of_eight(deployed: Deployment) -> None:
     run_id = deployed.submit(60, n_concurrent=8, script={"seconds": 1})
-    most = 0
-    while deployed.phase(run_id) in ("accepted", "running"):
-        active = [n for n, j in deployed.jobs(run_id).items() if "-task-" in n and j["status"].get("active")]
-        most = max(most, len(active))
+    most, _ = deployed.watch(run_id)
     status = deployed.wait(run_id, 900)
     assert most == 8
     assert (status["phase"], status["executions"]) == ("completed", 1)

@@ -78,6 +78,7 @@ def two() -> Place:
 
 
 OVER = [
+    {"uncountedTerminatedPods": {"succeeded": ["uid"]}},
     {"succeeded": 1},
     {"failed": 1},
     {"succeeded": 1, "active": 0, "conditions": [{"type": "Complete", "status": "True"}]},

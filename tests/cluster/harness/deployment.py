@@ -123,6 +123,16 @@ class Deployment:
     def jobs(self, run_id: str) -> dict[str, dict[str, Any]]:
         return {job["metadata"]["name"]: job for job in self.get("jobs", f"harbor/run-id={run_id}")}
 
+    def watch(self, run_id: str) -> tuple[int, dict[str, dict[str, str]]]:
+        """Until the run ends: the most task Jobs that were active at once, and the labels of every Job seen."""
+        most, seen = 0, {}
+        while self.phase(run_id) in ("accepted", "running"):
+            jobs = self.jobs(run_id)
+            seen |= {name: job["metadata"]["labels"] for name, job in jobs.items()}
+            most = max(most, sum("-task-" in name and bool(job["status"].get("active")) for name, job in jobs.items()))
+            time.sleep(0.5)
+        return most, seen
+
     @contextmanager
     def quota(self, hard: dict[str, int]) -> Iterator[None]:
         """A limit on the namespace's objects while it lasts; `pods` counts those beyond the deployment's own."""
