@@ -40,7 +40,7 @@ def open_page(path: Path, place: str = "") -> str:
     done = subprocess.run(
         [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", f"{path.as_uri()}#{place}"],
         capture_output=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     return done.stdout.decode()
