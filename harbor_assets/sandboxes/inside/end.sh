@@ -3,9 +3,10 @@
 # command's mark (root may not read the environment of another user's process), and all their descendants.
 # Ends with 0 if none of them is left.
 d=/.sandbox/c/$1
-mkdir -m 711 "$d" 2>/dev/null && exit 0 # it has not begun, and now it cannot
+(set -C && : >"$d") 2>/dev/null && exit 0 # it has not begun, and now it cannot
 i=0
-while [ ! -e "$d/pid" ]; do # between its claim and its start
+[ -d "$d" ] || { [ -e "$d" ]; exit; }
+while [ ! -s "$d/pid" ]; do # between its claim and its start
   [ $i -lt 40 ] || exit 0
   i=$((i + 1))
   sleep 0.05

@@ -132,9 +132,8 @@ class KubernetesEnvironment(SandboxEnvironment):
         await box.create(self._deadline)
         await box.until_running(self._deadline, self._profile.start_grace_seconds)
         ready = time.monotonic()
-        await runner.install(box)
-        await self._network.ask_for(box, _policy(self.network_policy))  # nothing of the task has run yet
-        await self._make_folders()
+        await self._network.begin(box, _policy(self.network_policy), *self._making_folders())  # before anything runs
+        box.keep_spare()
         await self._upload_environment_dir_after_start()
         state = box.state or {}
         self._record.set(
@@ -188,15 +187,11 @@ class KubernetesEnvironment(SandboxEnvironment):
         except ValueError as error:
             raise SandboxStartError(str(error)) from error
 
-    async def _make_folders(self) -> None:
-        folders = self._folders()
+    def _making_folders(self) -> list[str]:
+        """Shell commands. The workdir too, as an engine does: every command starts there."""
         workdir = self.task_env_config.workdir
-        command = self._ensure_dirs_command(folders)
-        if workdir:  # as an engine does; every command starts there
-            command = f"{self._ensure_dirs_command([workdir], chmod=False)} && {command}"
-        done = await self._run(command, user="root", cwd="/")
-        if done.return_code:
-            raise SandboxStartError(f"the folders {', '.join(folders)} cannot be made: {done.stderr}")
+        own = [self._ensure_dirs_command([workdir], chmod=False)] if workdir else []
+        return [*own, self._ensure_dirs_command(self._folders())]
 
     # -- network -----------------------------------------------------------------------------------------------------
 

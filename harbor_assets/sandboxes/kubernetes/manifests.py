@@ -37,7 +37,15 @@ CAPABILITIES = tuple(
 # but CHLD are ignored. The kubelet's TERM is too, its KILL after the grace makes 137: never 0, which would read as
 # "Succeeded".
 _IGNORED = "1 2 3 4 5 6 7 8 10 11 12 13 14 15 16 18 20 21 22 23 24 25 26 27 28 29 30 31"
-IDLE = ("sh", "-c", f"trap '' {_IGNORED}; while :; do sleep 3600 & wait $!; done")
+# What it waits for is a shell of its own that reads a pipe into which nobody writes: held open, so that nothing an
+# agent removes (`sleep`, the pipe itself) makes it spin.
+_PIPE = f"{FOLDER}/idle"
+IDLE = (
+    "sh",
+    "-c",
+    f"trap '' {_IGNORED}; mkfifo -m 600 {_PIPE} && exec 9<>{_PIPE} || exit 70; "
+    "while :; do read -r _ <&9 & wait $!; done",
+)
 
 # What a profile's extra pod fields may not touch: security, ownership, lifetime and our own containers.
 PROTECTED = frozenset(

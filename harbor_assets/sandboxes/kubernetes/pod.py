@@ -6,12 +6,13 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxStartError, SandboxUnschedulable
 from harbor_assets.sandboxes.kubernetes.diagnosis import Finding, diagnose, quota
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, Kube, Sink, StreamBroken, Unreachable
+from harbor_assets.sandboxes.kubernetes.spare import Spare
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class SandboxPod:
         self._ended = asyncio.Event()
         self._nonce: str | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._spares = False
+        self._spare: Spare | None = None
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -116,6 +119,9 @@ class SandboxPod:
 
     async def delete(self) -> None:
         """Delete the pod at once; fine if it is gone. Raises ControlPlaneError."""
+        self._spares = False
+        if self._spare:
+            await self._spare.close()
         if self._watcher:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
@@ -150,11 +156,21 @@ class SandboxPod:
         stdin: AsyncIterator[bytes] | bytes | None = None,
         out: Sink | None = None,
         err: Sink | None = None,
+        alone: bool = False,
     ) -> int:
-        """As `Kube.exec`; ends with the pod's own error as soon as the watch has seen its end."""
+        """As `Kube.exec`; ends with the pod's own error as soon as the watch has seen its end.
+
+        `alone`: no spare stream is opened meanwhile, since the command may end what it finds.
+        """
         if self._ended.is_set():
             raise (await self.finding()).error(was_ready=self.ready)
-        work = asyncio.ensure_future(self.kube.exec(self.namespace, self.name, command, stdin=stdin, out=out, err=err))
+        spare, self._spare = self._spare, None
+        if spare is not None and not spare.over:
+            work = spare.use(command, stdin, out, err)
+        else:
+            work = asyncio.ensure_future(self._open(command, stdin=stdin, out=out, err=err))
+        if not alone:
+            self._renew()
         end = asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait({work, end}, return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +180,20 @@ class SandboxPod:
             for task in (work, end):
                 task.cancel()
             await asyncio.gather(work, end, return_exceptions=True)
+            self._renew()
         raise (await self.finding()).error(was_ready=self.ready)
+
+    def keep_spare(self) -> None:
+        """From now on have a stream open before it is needed: what a command waits for then is its own work."""
+        self._spares = True
+        self._renew()
+
+    def _renew(self) -> None:
+        if self._spares and not self._ended.is_set() and (self._spare is None or self._spare.over):
+            self._spare = Spare(self._open)
+
+    def _open(self, command: list[str], **streams: Any) -> Coroutine[Any, Any, int]:
+        return self.kube.exec(self.namespace, self.name, command, **streams)
 
     async def ask(self, problem: Exception) -> None:
         """Whether the sandbox is alive after `problem`: returns if it is or if nobody can tell, else raises why not.

@@ -6,7 +6,6 @@ the command's keeper wrote: what the exec stream itself says (137 when the conta
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 import uuid
@@ -26,10 +25,11 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 180.0  # without any contact; an apiserver's restart takes under a minute
 KILL_SECONDS = 10.0  # of one try to end a command's processes
 UNUSABLE_TRIES = 5  # in a row of commands that the pod, alive, cannot run; a full process table may pass
+NOT_WRITTEN, NOT_PREPARED = 90, 94
 _CUT, _NO_USER, _NEVER_STARTED, _NO_WAY = 91, 92, 93, 95
 _MARK = b"\0\0"
 _TRAILER_MAX = 80
-SCRIPTS = ("run", "keep", "end", "switch")
+SCRIPTS = ("run", "keep", "end", "switch", "spare")
 
 
 class Pod(Protocol):
@@ -67,8 +67,12 @@ class Finished:
     reconnects: int = 0
 
 
-async def install(pod: Pod) -> None:
-    """Put the scripts into the pod, as files: as arguments an agent's `pkill -f` would match them."""
+def preparation(*more: str) -> tuple[str, bytes]:
+    """A shell command, and its stdin, that puts the scripts into the pod and then does `more`.
+
+    They become files: as arguments an agent's `pkill -f` would match them. The command ends with NOT_WRITTEN if they
+    did not arrive whole, with NOT_PREPARED if the rest failed.
+    """
     texts = [(name, _text(name)) for name in SCRIPTS]
     body = b"".join(text for _, text in texts)
     steps = [
@@ -81,13 +85,8 @@ async def install(pod: Pod) -> None:
     for name, text in texts:
         steps.append(f"tail -c +{at} {FOLDER}/all | head -c {len(text)} >{FOLDER}/{name}")
         at += len(text)
-    for attempt in range(3):
-        with contextlib.suppress(StreamBroken):
-            if (code := await pod.exec(["sh", "-c", " && ".join(steps)], stdin=body)) == 0:
-                return
-            await pod.ask(StreamBroken(f"the scripts could not be written: {code}"))
-        await asyncio.sleep(attempt)
-    raise SandboxLost("our scripts could not be written into the sandbox; it needs sh, cat, head, tail, wc and chmod")
+    rest = "".join(f"{{ {step}; }} || exit {NOT_PREPARED}; " for step in more)
+    return f"{{ {' && '.join(steps)}; }} || exit {NOT_WRITTEN}; {rest}", body
 
 
 def _text(name: str) -> bytes:
@@ -165,7 +164,8 @@ class Runner:
         size = "-" if call.launched else str(len(call.body))
         done, self._done = self._done, []
         held = [str(len(call.out)), str(call.held_err())]
-        argv = ["sh", f"{FOLDER}/run", call.id, size, *held, str(call.cap), call.user, *done]
+        shell = "sh" if call.broken % 2 else "bash"  # either may be missing
+        argv = [shell, f"{FOLDER}/run", call.id, size, *held, str(call.cap), call.user, *done]
         body = None if call.launched else call.body
         call.launched = True  # unknown from here on: ask before starting it again
         code = await self.pod.exec(argv, stdin=body, out=call.take_out, err=call.take_err)

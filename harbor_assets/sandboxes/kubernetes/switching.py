@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from harbor_assets.domain.profiles import NetworkPolicy, SandboxProfile
 from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxStartError
-from harbor_assets.sandboxes.kubernetes import network, passes
+from harbor_assets.sandboxes.kubernetes import network, passes, runner
 from harbor_assets.sandboxes.kubernetes.kube import StreamBroken
 from harbor_assets.sandboxes.kubernetes.manifests import FOLDER, LABEL_NETWORK
 from harbor_assets.sandboxes.kubernetes.pod import SandboxPod
@@ -24,6 +24,11 @@ _FAILED = {  # the exit codes of inside/switch.sh
     5: "the image has no program that can prove it (bash with /dev/tcp)",
     6: "connections of the phase before cannot be ended",
     7: "processes of the phase before cannot be ended",
+}
+
+_UNPREPARED = {
+    runner.NOT_WRITTEN: "our scripts cannot be written into the sandbox, which takes sh, cat, head, tail, wc and chmod",
+    runner.NOT_PREPARED: "the folders of a trial cannot be made",
 }
 
 
@@ -52,6 +57,14 @@ class NetworkSwitch:
             self._egress = await self._find_egress()
         return reach.label
 
+    async def begin(self, box: SandboxPod, policy: NetworkPolicy, *folders: str) -> None:
+        """Prepare a fresh pod and put it under a policy, all in one stream. `folders`: shell commands that make them.
+
+        Raises as `ask_for` does; SandboxStartError too if that cannot be done.
+        """
+        self._policy = policy
+        await self._switch(box, runner.preparation(*folders))
+
     async def ask_for(self, box: SandboxPod, policy: NetworkPolicy) -> None:
         """Put the sandbox under a policy: a narrower one is in force when this returns, a wider one when the next
         command needs it, since Harbor goes back to the task's own policy between two phases in which nothing runs.
@@ -77,7 +90,7 @@ class NetworkSwitch:
     def _reach_of(self, policy: NetworkPolicy) -> network.Reach:
         return network.reach(policy, self._profile, self._phase)
 
-    async def _switch(self, box: SandboxPod) -> None:
+    async def _switch(self, box: SandboxPod, first: tuple[str, bytes] | None = None) -> None:
         async with self._lock:
             policy = self._policy
             before, after, installed = self._reach, self._reach_of(policy), self._installed
@@ -89,7 +102,7 @@ class NetworkSwitch:
             if before is not None and before.label != after.label:
                 await box.label(LABEL_NETWORK, after.label)
             began = time.monotonic()
-            await self._prove(box, before, after, installed)
+            await self._prove(box, before, after, installed, first)
             self.variables = self._proxy_variables(box, after)
             self._reach, self._installed = after, False
         how = after.label if not after.hosts else f"{after.label}: {', '.join(after.hosts)}"
@@ -97,16 +110,24 @@ class NetworkSwitch:
         self._record.count(proof_milliseconds=round((time.monotonic() - began) * 1000))
 
     async def _prove(
-        self, box: SandboxPod, before: network.Reach | None, after: network.Reach, installed: bool
+        self,
+        box: SandboxPod,
+        before: network.Reach | None,
+        after: network.Reach,
+        installed: bool,
+        first: tuple[str, bytes] | None,
     ) -> None:
         node = (box.state or {}).get("status", {}).get("hostIP")
         shown = network.proof(before, after, egress=self._egress, node=node, installed=installed)
         words = [self._addresses.get(word, word) for word in (shown.allowed, *shown.denied)]
         command = ["bash", f"{FOLDER}/switch", str(PROVE_SECONDS), shown.end, *words]
+        stdin = None
+        if first:
+            command, stdin = ["sh", "-c", f'{first[0]}exec "$@"', "sh", *command], first[1]
         for attempt in range(_TRIES):
-            out = bytearray()
+            out, words_of_it = bytearray(), bytearray()
             try:
-                code = await box.exec(command, out=out.extend, err=lambda _: None)
+                code = await box.exec(command, stdin=stdin, out=out.extend, err=words_of_it.extend, alone=True)
             except StreamBroken as problem:
                 await box.ask(problem)
                 await asyncio.sleep(min(2.0**attempt, 15))
@@ -117,6 +138,11 @@ class NetworkSwitch:
                 self._addresses = self._addresses or {name: said[name] for name in ("api", "dns") if said.get(name)}
                 return
             await box.ask(StreamBroken(f"the proof ended with {code}"))
+            if code == runner.NOT_WRITTEN and attempt + 1 < _TRIES:
+                continue
+            if code in _UNPREPARED:
+                what = words_of_it.decode(errors="replace")[-500:].strip()
+                raise SandboxStartError(f"{_UNPREPARED[code]}: {what}")
             why = _FAILED.get(code, f"its proof ended with {code}")
             if said.get("at"):
                 why = f"{said['at']}: {why}"

@@ -1,4 +1,4 @@
-# Start a command once and follow its output; POSIX sh, also busybox's.
+# Start a command once and follow its output; bash at best, else POSIX sh, also busybox's.
 # argv: id, length of the script on stdin ("-": only follow), bytes of stdout and of stderr the caller holds,
 #       most bytes of each it takes, user ("" is root), ids whose files may go
 # The script on stdin is the command. The output goes to our stdout and stderr; the last thing on stderr is
@@ -56,52 +56,63 @@ become() {
 }
 
 if [ "$size" != - ]; then
-  shell=$(command -v bash || command -v sh)
+  shell=${BASH:-$(command -v bash || command -v sh)}
   if [ -n "$who" ]; then become "$who" || exit $?; else run= uid=0 gid=0 home=; fi
-  t=$base/.$id.$$
-  mkdir "$t" && chmod 711 "$t" && cat >"$t/cmd" || exit 91
+  t=$base/.$id.$$ mask=$(umask)
+  umask 077
+  mkdir -m 711 "$t" && cat >"$t/cmd" || exit 91
   if [ "$(wc -c <"$t/cmd")" -ne "$size" ]; then rm -rf "$t"; exit 91; fi # a cut stdin looks like its end
-  mkfifo "$t/o" "$t/e" && chmod 600 "$t/o" "$t/e" && chmod 400 "$t/cmd" && : >"$t/out" && : >"$t/err" || exit 91
+  mkfifo "$t/o" "$t/e" "$t/w" && : >"$t/out" && : >"$t/err" || exit 91
   if [ "$uid" != 0 ] || [ "$gid" != 0 ]; then chown "$uid:$gid" "$t/cmd" "$t/o" "$t/e"; fi
   read -r line <"/proc/$$/stat"
   line=${line##*) }
   born() { shift 19; echo "$1" >"$t/born"; } # when we began, in the kernel's ticks
   born $line
-  if mkdir -m 711 "$d" 2>/dev/null; then # the claim: one caller gets here, whoever repeats the launch does not
-    mv "$t"/* "$d"/ && rmdir "$t"
+  umask "$mask"
+  # The claim: a folder is renamed to what is not there, and never over one with files in it, nor over the file that
+  # `end` puts there. So one caller gets through, whoever repeats the launch does not.
+  if [ ! -e "$d" ] && mv "$t" "$d" && [ ! -e "$d/${t##*/}" ]; then
     case $run in su\ *) ;; *) run="$run $shell" ;; esac
     unset KUBERNETES_PORT KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT KUBERNETES_SERVICE_PORT_HTTPS \
       KUBERNETES_PORT_443_TCP KUBERNETES_PORT_443_TCP_ADDR KUBERNETES_PORT_443_TCP_PORT KUBERNETES_PORT_443_TCP_PROTO
     # Pipes and not files: `> /dev/stderr` in a task's script would empty a file.
     SANDBOX_COMMAND=$id SANDBOX_HOME=$home setsid sh /.sandbox/keep "$d" $run </dev/null >/dev/null 2>&1 3>&- &
-    echo $! >"$d/pid.t" && mv "$d/pid.t" "$d/pid"
-  else rm -rf "$t"; fi
-  for old; do rm -rf "${base:?}/$old"; done
+    echo $! >"$d/pid"
+  else rm -rf "$t" "$d/${t##*/}"; fi
+  for old; do rm -rf "${base:?}/$old"; done </dev/null >/dev/null 2>&1 3>&- &
 fi
 [ -d "$d" ] || exit 93
+exec 4<>"$d/w" # the keeper writes a line into it when the command has ended
+
+# Waits at most so many seconds, or until the command has ended. bash needs no program for it, and so no fork.
+if [ -n "$BASH_VERSION" ]; then nap() { read -r -t "$1" _ <&4; }; else nap() { sleep "$1"; }; fi
+
+part() { if [ "$2" = 0 ]; then head -c "$3" "$1"; else tail -c "+$(($2 + 1))" "$1" | head -c "$(($3 - $2))"; fi; }
 
 s=0.02 i=0 w=0 k=0
 while :; do
   f=
-  [ -e "$d/rc" ] && f=1
+  [ -s "$d/rc" ] && f=1
   if [ -z "$f" ]; then
     w=$((w + 1)) p=
-    [ -e "$d/pid" ] && read -r p <"$d/pid"
+    [ -s "$d/pid" ] && read -r p <"$d/pid"
     if { [ -n "$p" ] && ! kill -0 "$p" 2>/dev/null; } || { [ -z "$p" ] && [ $w -gt 50 ]; }; then
-      sleep 0.1 # its keeper is gone (an agent's `kill -9 -1`, the memory limit), unless it has just ended by itself
-      [ -e "$d/rc" ] || { echo 137 >"$d/rc.k" && mv "$d/rc.k" "$d/rc"; }
+      nap 0.1 # its keeper is gone (an agent's `kill -9 -1`, the memory limit), unless it has just ended by itself
+      [ -s "$d/rc" ] || { echo 137 >"$d/rc.k" && mv "$d/rc.k" "$d/rc"; }
       f=1
     fi
   fi
-  set -- $(stat -c %s "$d/out" "$d/err" 2>/dev/null) 0 0
+  set -- 0 0
+  if [ -s "$d/out" ] || [ -s "$d/err" ]; then set -- $(stat -c %s "$d/out" "$d/err") 0 0; fi
   n=$1 m=$2 q=1
   [ "$n" -gt "$most" ] && n=$most
   [ "$m" -gt "$most" ] && m=$most
-  if [ "$n" -gt "$o" ]; then tail -c "+$((o + 1))" "$d/out" | head -c "$((n - o))"; o=$n q=; fi
-  if [ "$m" -gt "$e" ]; then tail -c "+$((e + 1))" "$d/err" | head -c "$((m - e))" >&3; e=$m q=; fi
+  if [ "$n" -gt "$o" ]; then part "$d/out" "$o" "$n"; o=$n q=; fi
+  if [ "$m" -gt "$e" ]; then part "$d/err" "$e" "$m" >&3; e=$m q=; fi
   if [ -n "$f" ] && { [ -n "$q" ] || [ "$n" -eq "$1" ] && [ "$m" -eq "$2" ]; }; then
     kills
-    printf '\0\0%s %s %s %s %s' "$(cat "$d/rc")" "$1" "$2" "$k" "$h" >&3
+    read -r code <"$d/rc"
+    printf '\0\0%s %s %s %s %s' "$code" "$1" "$2" "$k" "$h" >&3
     exit 0
   fi
   if [ -n "$q" ]; then
@@ -109,5 +120,5 @@ while :; do
     [ $i -gt 10 ] && s=0.2
     [ $i -gt 40 ] && s=1
   else i=0 s=0.05; fi
-  sleep $s
+  nap $s
 done
