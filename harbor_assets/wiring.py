@@ -260,8 +260,8 @@ class Services:
                 timeout_seconds=self.settings.run_timeout_seconds,
                 harbor_version=version("harbor"),
                 version=version("harbor-assets"),
-                # A worker on this machine inherits the environment; a Job has its own, and nothing of a task's in it.
-                variables=frozenset() if self._on_cluster else os.environ.keys(),
+                # A worker on this machine inherits the environment; a Job has its own, which the service does not see.
+                variables=self.settings.trial_variables.split(",") if self._on_cluster else os.environ.keys(),
             ),
             profiles=self.profiles,
             images_of=self.images_of,

@@ -58,7 +58,7 @@ class SandboxProfile(Frozen):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     pod_overrides: dict[str, Any] = {}
-    gpu_resource: str = "nvidia.com/gpu"
+    gpu_resource: str | None = None  # what a GPU is called on the nodes, as nvidia.com/gpu; None: there are none
     max_lifetime_seconds: int = Field(default=24 * 3600, gt=0)
     start_grace_seconds: int = Field(default=60, gt=0)
 
@@ -142,6 +142,13 @@ def task_problems(config: Mapping[str, Any], replaced: Container[str], profile: 
     for where, sizes in _verifier_environments(config):
         for size in SIZES:
             yield from _exceeds(f"{where} {size}", sizes, size, profile)
+    for where, table in (("[environment]", environment), *_verifier_environments(config)):
+        gpus = table.get("gpus")
+        if isinstance(gpus, int) and gpus > 0 and profile.gpu_resource is None:
+            yield (
+                f"gpus_unavailable: {where} gpus = {gpus}: sandbox profile '{profile.name}' has no gpu_resource; "
+                "choose a profile with GPUs"
+            )
     lifetime = sum(_seconds(config))
     if lifetime > profile.max_lifetime_seconds:
         yield (

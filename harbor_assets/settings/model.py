@@ -62,6 +62,7 @@ class Settings:
     registry: str = ""
     insecure_registries: str = ""
     registry_mirrors: str = ""
+    trial_variables: str = ""
     docker_config: str = ""
     context: str = ""
     allow_remote: bool = False

@@ -70,6 +70,13 @@ def hosts(text: str) -> str:
     raise BadValue("must be <host>[:<port>], several by commas")
 
 
+def variables(text: str) -> str:
+    names = [name.strip() for name in text.split(",")]
+    if all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
+        return ",".join(names)
+    raise BadValue("must be names of variables, several by commas")
+
+
 def mirrors(text: str) -> str:
     pairs = [pair.strip() for pair in text.split(",")]
     if all(re.fullmatch(rf"{_HOST}={_HOST}", pair) for pair in pairs):

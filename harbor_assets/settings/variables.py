@@ -21,6 +21,7 @@ from harbor_assets.settings.parsing import (
     prefix,
     seconds,
     switch,
+    variables,
     whole,
     workspace,
 )
@@ -162,6 +163,12 @@ VARIABLES: tuple[Variable, ...] = (
         lambda _: "",
     ),
     Variable("docker_config", "docker config.json with registries' credentials", optional_file, lambda _: ""),
+    Variable(
+        "trial_variables",
+        "names that `${NAME}` in a task.toml may use on a cluster, by commas: variables that its workers are given",
+        variables,
+        lambda _: "",
+    ),
     Variable("context", "saved service that commands talk to, by name; local: this home", str, lambda _: ""),
     Variable(
         "allow_remote",

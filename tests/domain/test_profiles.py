@@ -142,3 +142,13 @@ def test_what_a_task_asks_for_above_its_profile(
     said = list(task_problems(config, replaced, LIMITED))
     assert len(said) == len(found)
     assert all(text.startswith(begin) for text, begin in zip(said, found, strict=True))
+
+
+def test_gpus_need_a_profile_that_has_them() -> None:
+    config = {"environment": {"gpus": 1}, "verifier": {"environment": {"gpus": 2}}}
+    assert [why.partition(":")[0:3:2] for why in task_problems(config, (), profile())] == [
+        ("gpus_unavailable", f" {where}: sandbox profile 'p' has no gpu_resource; choose a profile with GPUs")
+        for where in ("[environment] gpus = 1", "[verifier.environment] gpus = 2")
+    ]
+    assert not list(task_problems(config, (), profile(gpu_resource="nvidia.com/gpu")))
+    assert not list(task_problems({"environment": {"gpus": 0}}, (), profile()))

@@ -178,6 +178,8 @@ def resources(sizes: Sizes, profile: SandboxProfile) -> dict[str, dict[str, str]
     if profile.requests.memory is not None:
         asked["memory"] = profile.requests.memory
     if sizes.gpus:
+        if profile.gpu_resource is None:
+            raise ValueError(f"sandbox profile '{profile.name}' has no gpu_resource to ask {sizes.gpus} GPUs of")
         at_most[profile.gpu_resource] = asked[profile.gpu_resource] = str(sizes.gpus)
     return {"limits": at_most, "requests": asked}
 

@@ -233,7 +233,7 @@ def test_a_pod_left_by_a_dead_worker_is_replaced(sandbox: Make) -> None:
 def test_what_one_node_cannot_show_is_accepted_by_the_server(sandbox: Make, namespace: str) -> None:
     async def work() -> None:
         profile = {
-            "requests": {}, "runtime_class": "gvisor", "node_selector": {"pool": "gpu"}, "image_pull_secrets": ["r"],
+            "requests": {}, "gpu_resource": "nvidia.com/gpu", "runtime_class": "gvisor", "node_selector": {"pool": "gpu"}, "image_pull_secrets": ["r"],
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
             "pod_overrides": {"priorityClassName": "system-node-critical", "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]}},
         }  # fmt: skip

@@ -52,7 +52,8 @@ def test_nothing_outlives_the_run_and_nothing_is_let_in() -> None:
 
 def test_limits_are_requests_unless_the_profile_says_otherwise() -> None:
     limits = Sizes(cpus=1.5, memory_mb=2048, storage_mb=10240, gpus=2)
-    same = resources(limits, PROFILE)
+    gpus = PROFILE.model_copy(update={"gpu_resource": "nvidia.com/gpu"})
+    same = resources(limits, gpus)
     assert same["limits"] == same["requests"]
     assert same["limits"] == {"cpu": "1500m", "memory": "2048Mi", "ephemeral-storage": "10240Mi", "nvidia.com/gpu": "2"}
     small = resources(
@@ -62,6 +63,8 @@ def test_limits_are_requests_unless_the_profile_says_otherwise() -> None:
     assert small["requests"] == {"cpu": "50m", "memory": "64Mi", "ephemeral-storage": "10240Mi", "amd.com/gpu": "2"}
     assert small["limits"]["cpu"] == "1500m"
     assert resources(Sizes(), PROFILE) == {"limits": {}, "requests": {}}
+    with pytest.raises(ValueError, match="no gpu_resource"):
+        resources(limits, PROFILE)
 
 
 def test_placement_and_extra_fields_come_from_the_profile() -> None:
