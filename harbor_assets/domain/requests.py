@@ -13,12 +13,13 @@ from pydantic import Field, JsonValue, field_validator
 
 from harbor_assets.domain import credentials
 from harbor_assets.domain.digests import digest_of
-from harbor_assets.domain.errors import IdempotencyConflict, Problem
+from harbor_assets.domain.errors import IdempotencyConflict, Problem, Refused
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, SandboxWord, SkippedTask
 from harbor_assets.domain.tasks import Body
 
 ATTEMPTS_MAX = 1000
+KEY_MAX = 255  # characters of an idempotency key
 CHANGES_SHOWN = 10  # paths in a message; more say no more than "nearly everything"
 VALUES_UNSEEN = ("spec.target.agent_kwargs", "spec.target.env_secrets")  # may hold what should have been a secret
 
@@ -142,6 +143,18 @@ def changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
             yield from changes(old.get(key), new.get(key), f"{at}.{key}" if at else key)
     elif before != after:
         yield at
+
+
+def check_key(key: str) -> str:
+    """An idempotency key as it came. Raises `Refused` for one that a header cannot carry, and for an empty one: that is
+    a variable that was not set, and a retry under it would start a second run."""
+    if not key.strip():
+        raise Refused("The idempotency key is empty; choose one, as nightly-7, or leave it out")
+    if len(key) > KEY_MAX or not (key.isascii() and key.isprintable()):
+        raise Refused(
+            f"The idempotency key {key[:40]!r} must be printable ASCII of at most {KEY_MAX} characters, as nightly-7"
+        )
+    return key
 
 
 def key_conflict(key: str, run_id: str, before: str | None, after: str | None) -> IdempotencyConflict:

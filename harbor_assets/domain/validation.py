@@ -1,7 +1,7 @@
 """What is wrong with a document, in sentences of ours: pydantic's own are written for programmers."""
 
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -60,6 +60,8 @@ def sentence(detail: ErrorDetails, *, shown: bool = True) -> str:
     if kind in _LIMITS:
         name, word = _LIMITS[kind]
         limit = context[name]
+        if detail["input"] != detail["input"]:
+            return "must be a finite number; it is nan"
         return f"must be {word} {f'{limit:g}' if isinstance(limit, float) else limit}{was}"
     if kind == "literal_error":
         return f"must be {context['expected']}{was}"
@@ -84,9 +86,21 @@ def _unknown(detail: ErrorDetails, model: type[BaseModel]) -> str | None:
         return None
     known = list(_fields(model, detail["loc"][:-1]))
     name = str(detail["loc"][-1])
+    if elsewhere := next(_places(model, name), None):
+        return f"is no field here; did you mean {elsewhere}?"
     close = nearest(name, known, 1)
     hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
     return f"is no field; {hint}" if known else "is no field that is known here"
+
+
+def _places(model: type[BaseModel], name: str, at: str = "") -> Iterator[str]:
+    """The paths at which a document of this model has a field of that name."""
+    for field_name, field in model.model_fields.items():
+        path = f"{at}.{field_name}" if at else field_name
+        if field_name == name:
+            yield path
+        if inner := _model_in(field.annotation):
+            yield from _places(inner, name, path)
 
 
 def _fields(model: type[BaseModel], path: Sequence[int | str]) -> Iterable[str]:

@@ -9,7 +9,7 @@ from harbor_assets.domain.errors import StorageFull
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
-from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.run_views import run_summary, task_views
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
@@ -67,9 +67,11 @@ class Evaluations:
     def submit(self, workspace: str, request: RunRequest, *, idempotency_key: str | None = None) -> Submitted:
         """Validate everything, freeze the plan, store it, start the run.
 
-        Raises `Refused` with every problem at once, `NotFound` for an unknown taskset, `IdempotencyConflict` for a key
-        used with another request, `StorageFull` where a worker could write nothing.
+        Raises `Refused` with every problem at once or for an unusable key, `NotFound` for an unknown taskset,
+        `IdempotencyConflict` for a key used with another request, `StorageFull` where a worker could write nothing.
         """
+        if idempotency_key is not None:
+            check_key(idempotency_key)
         plan = self._planner.plan(workspace, request)
         if blocked := self._executions.blocked():
             raise StorageFull(blocked)

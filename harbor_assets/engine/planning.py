@@ -151,7 +151,7 @@ class RunPlanner:
         """The run's profile; what is wrong with the name is added to `problems`."""
         if self._profiles is None:
             if name is not None:
-                where = "is not known here: sandboxes on this machine have no profiles; leave --sandbox-profile out"
+                where = "is not known here: sandboxes on this machine have no profiles; leave the profile out"
                 problems.append(Problem(f"sandbox profile '{name}'", where))
             return None
         try:

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from harbor_assets.domain.credentials import plaintext
+from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.plans import HARBOR_AGENTS
-from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, changes, unsupported
+from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, changes, check_key, unsupported
 from harbor_assets.domain.validation import problems_of
 
 
@@ -136,3 +137,20 @@ documents = st.recursive(
 def test_documents_differ_where_and_only_where_a_path_is_named(a: Any, b: Any):
     assert (list(changes(a, b)) == []) == (a == b)
     assert list(changes(a, b)) == list(changes(b, a))
+
+
+@pytest.mark.parametrize("key", ["", " ", "ü", "a\nb", "x" * 256])
+def test_a_key_that_no_header_carries_or_that_was_not_set_is_refused(key: str):
+    with pytest.raises(Refused, match="idempotency key"):
+        check_key(key)
+
+
+def test_a_field_in_the_wrong_place_is_told_its_place():
+    (problem,) = problems({"execution": {}, "publication": {}})
+    assert problem == "publication: is no field here; did you mean spec.publication?"
+
+
+def test_a_key_within_a_text_is_seen_and_a_word_like_one_is_not():
+    secret = "Bearer " + "ghp_" + "a1" * 18
+    assert [at for at, _ in plaintext({"note": {"deep": [secret]}})] == ["note.deep.0"]
+    assert list(plaintext({"prompt": "the task-of-the-day-is-risk-assessment-for-pk-holders"})) == []

@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass, field
 
 from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused
-from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, unsupported
+from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, check_key, unsupported
 from harbor_assets.domain.views import Submitted
 from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.asked import Asked
@@ -43,6 +43,8 @@ class Submission:
         """
         wanted = self.asked.read()
         source.check_flags(self.choice)
+        if self.idempotency_key is not None:
+            check_key(self.idempotency_key)
         if problems := unsupported(wanted.spec):
             raise Refused("The run was not submitted:", problems)
         submitted = None

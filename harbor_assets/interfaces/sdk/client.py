@@ -23,7 +23,7 @@ from harbor_assets.domain.plans import SandboxWord, job_name
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.ranking import Leaderboard
-from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.runs import bundle_key
 from harbor_assets.domain.tasks import Annotation, Task, TaskInput, Taskset, TasksetInput, taskset_digest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
@@ -83,7 +83,7 @@ class Client:
 
     def submit(self, request: RunRequest, *, idempotency_key: str | None = None) -> Submitted:
         """Submit a run. Raises `Refused` with every problem, `NotFound`, `IdempotencyConflict`."""
-        headers = {IDEMPOTENCY_KEY: idempotency_key} if idempotency_key else {}
+        headers = {IDEMPOTENCY_KEY: check_key(idempotency_key)} if idempotency_key is not None else {}
         return self._send("POST", self._runs(), request, Submitted, headers=headers)
 
     def check(self, asked: RunCheck) -> RunChecked:

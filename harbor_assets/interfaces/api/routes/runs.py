@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import PurePosixPath
-from typing import Annotated, BinaryIO, Final
+from typing import Annotated, BinaryIO
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi import Path as PathParameter
@@ -13,14 +13,12 @@ from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
-from harbor_assets.domain.requests import RunRequest
+from harbor_assets.domain.requests import KEY_MAX, RunRequest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
 from harbor_assets.interfaces.api.streams import OWN, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
-
-KEY_MAX: Final = 255
 
 _OWN_TYPES = {".json": "application/json", ".jsonl": "application/x-ndjson", ".html": "text/html; charset=utf-8"}
 
