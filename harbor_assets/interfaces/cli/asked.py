@@ -65,7 +65,7 @@ class Asked:
 
     def words(self) -> list[str]:
         """What a printed command must say to ask for the same."""
-        given = [word for flag, _, value in self._given() if flag != "--agent" for word in (flag, str(value))]
+        given = [word for flag, _, value in self._given() if flag != "--agent" for word in (flag, _word(value))]
         if self.spec_file is not None:
             return ["--spec-file", self.spec_file]
         return ["--agent", self.agent or "oracle", *given]
@@ -74,6 +74,10 @@ class Asked:
         return [
             (flag, path, value) for name, (flag, path) in _FLAGS.items() if (value := getattr(self, name)) is not None
         ]
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def read_request_file(path: Path) -> RequestFile:
