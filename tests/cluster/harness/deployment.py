@@ -21,7 +21,7 @@ from harbor_assets.interfaces.deployment import source
 HARNESS = Path(__file__).parent
 ROOT = HARNESS.parents[2]
 HELLO = ROOT / "harbor_assets" / "examples" / "hello-world-suite" / "hello-world"
-PATIENCE_SECONDS = 400  # two cores shared with everything else
+PATIENCE_SECONDS = 600  # two cores shared with everything else
 
 
 def run(*words: str, stdin: str | None = None, check: bool = True) -> str:
@@ -94,6 +94,10 @@ class Deployment:
     def phase(self, run_id: str) -> str:
         return self.api(run_id)["run"]["phase"]
 
+    def begun(self, run_id: str) -> int:
+        """How many trials are under way or have ended."""
+        return sum(task["running"] + len(task["outcomes"]) for task in self.api(f"{run_id}/tasks")["data"])
+
     def rows(self, run_id: str) -> list[dict[str, Any]]:
         """The outcomes so far."""
         return self.api(f"{run_id}/outcomes")
@@ -103,11 +107,12 @@ class Deployment:
         self.eventually(lambda: self.phase(run_id) not in ("accepted", "running"), seconds)
         return self.status(run_id)
 
-    def eventually[T](self, look: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
+    def eventually[T](self, look: Callable[[], T], seconds: float = PATIENCE_SECONDS, every: float = 1) -> T:
+        """What `look` finds at last. `every` second: `ask` costs some of CPU each time."""
         until = time.monotonic() + seconds
         while not (found := look()):
             assert time.monotonic() < until, "did not happen in time"
-            time.sleep(1)
+            time.sleep(every)
         return found
 
     @staticmethod
@@ -174,7 +179,7 @@ class Deployment:
 
     def nothing_left(self, run_id: str) -> None:
         """The settle step's own Job goes some seconds after its end; everything else is gone by then."""
-        self.eventually(lambda: not self.left(run_id), 90)
+        self.eventually(lambda: not self.left(run_id))
 
     def kill_nine(self, pod: str) -> None:
         """SIGKILL every process of a pod, from outside: nothing in it gets to say a word."""
