@@ -12,4 +12,9 @@ class UpkeepResource(dg.ConfigurableResource[Upkeep]):
 
     def create_resource(self, context: dg.InitResourceContext) -> Upkeep:
         """Nothing is opened before it is used."""
-        return wire(Settings.load()).upkeep
+        services = wire(Settings.load())
+        if (
+            context.instance is not None
+        ):  # a worker's pod has no dagster.yaml: of itself it would find an empty instance
+            services.cluster_executions.instance = context.instance
+        return services.upkeep
