@@ -12,6 +12,7 @@ import dagster as dg
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.domain.images import partition_key
 from harbor_assets.domain.names import Ref
+from harbor_assets.domain.tasks import HarborTask
 from harbor_assets.engine.lifecycle import RunEngine
 from harbor_assets.engine.ports import ImageCatalog, TaskCatalog
 from harbor_assets.events.suites import image_event, task_event, taskset_event
@@ -127,6 +128,8 @@ class Publications:
 
     def _task(self, text: str) -> dg.AssetMaterialization:
         (task,) = self._tasks.get_pinned_tasks([text])
+        if not isinstance(task.spec, HarborTask):
+            return task_event(task.ref, workspace=task.workspace)
         source = task.spec.source
         return task_event(
             task.ref,

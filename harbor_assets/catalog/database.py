@@ -28,7 +28,14 @@ _SETUP_LOCK = 0x6861_7262  # "harb": the advisory lock of whoever makes or upgra
 class Database:
     """An engine and the rules of its transactions. Safe to share between threads."""
 
-    def __init__(self, url: URL, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self,
+        url: URL,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        upgraded: Callable[[Connection], None] = lambda connection: None,
+    ) -> None:
+        self._upgraded = upgraded
         self._shown = url.render_as_string(hide_password=True)
         self._path = Path(url.database or "") if url.drivername == "sqlite" else None
         self._busy_seconds = busy_seconds
@@ -41,10 +48,19 @@ class Database:
         self._preparing = threading.Lock()
 
     @classmethod
-    def at(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> "Database":
-        """Raises `Refused` if `url` is neither a SQLite file nor Postgres."""
+    def at(
+        cls,
+        url: str,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        upgraded: Callable[[Connection], None] = lambda connection: None,
+    ) -> "Database":
+        """`upgraded` is called when an older schema was brought up to date, to write what follows from what is stored.
+
+        Raises `Refused` if `url` is neither a SQLite file nor Postgres.
+        """
         if url.startswith("sqlite:///") and (path := url.removeprefix("sqlite:///")):
-            return cls(URL.create("sqlite", database=path), busy_seconds=busy_seconds)
+            return cls(URL.create("sqlite", database=path), busy_seconds=busy_seconds, upgraded=upgraded)
         try:
             parsed = make_url(url)
         except exc.ArgumentError:
@@ -52,7 +68,7 @@ class Database:
         if parsed is None or parsed.drivername not in ("postgresql", "postgresql+psycopg"):
             raise Refused(f"'{mask_url(url)}' is no catalog; write sqlite:///<path> or postgresql+psycopg://...")
         try:
-            return cls(parsed.set(drivername="postgresql+psycopg"), busy_seconds=busy_seconds)
+            return cls(parsed.set(drivername="postgresql+psycopg"), busy_seconds=busy_seconds, upgraded=upgraded)
         except ModuleNotFoundError as error:
             raise Refused(
                 f"The catalog {mask_url(url)} needs the package psycopg: pip install 'psycopg[binary]'"
@@ -193,6 +209,7 @@ class Database:
         from harbor_assets.catalog.migrations import upgrade
 
         upgrade(connection)
+        self._upgraded(connection)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, select, tuple_, update
 
 from harbor_assets.catalog.schema import RecordTables
-from harbor_assets.domain.errors import NotFound, Problem, Refused
+from harbor_assets.domain.errors import Conflict, Malformed, NotFound, Problem, Refused
 from harbor_assets.domain.names import is_digest, name_problem, nearest, tag_problem
+from harbor_assets.domain.tasks import Revision, Sort
+from harbor_assets.engine.ports import Page
 
 LATEST = "latest"
 PAGE_MAX = 1000  # the API's limit of page_size
@@ -37,6 +39,7 @@ class Stored:
     created_at: datetime
     updated_at: datetime
     revision_created_at: datetime
+    project: str | None
 
     @property
     def tags_here(self) -> dict[str, int]:
@@ -61,18 +64,17 @@ def check_page(page: int, page_size: int) -> None:
 
 
 def check_names(noun: str, workspace: str, name: str, tags: Iterable[str]) -> None:
-    """Raises `Refused` with everything wrong with what a record is to be called."""
+    """Raises `Refused` with everything wrong with what a record is to be called, `Malformed` for bad tags."""
     problems = [
         Problem(f"{what} {text[:80]!r}", problem)
-        for what, text, rule in (
-            ("workspace", workspace, name_problem),
-            (noun, name, name_problem),
-            *(("tag", tag, tag_problem) for tag in tags),
-        )
-        if (problem := rule(text))
+        for what, text in (("workspace", workspace), (noun, name))
+        if (problem := name_problem(text))
     ]
     if problems:
         raise Refused(f"The {noun} cannot be stored:", problems)
+    bad = [Problem(f"tag {tag[:80]!r}", problem) for tag in tags if (problem := tag_problem(tag))]
+    if bad:
+        raise Malformed(f"Invalid {noun} data:", bad)
 
 
 def publish(
@@ -84,20 +86,34 @@ def publish(
     digest: str,
     body: str,
     tags: Sequence[str],
+    project: str | None = None,
+    create: bool = False,
 ) -> tuple[Stored, bool]:
-    """Store a record's content; True if a revision was cut. The given tags point at `latest` afterwards."""
+    """Store a record's content; True if a revision was cut. The given tags point at `latest` afterwards.
+
+    Raises `Conflict` if it is to be new and is not. The caller writes the facts of what is new.
+    """
     records, revisions = tables.records, tables.revisions
     now = datetime.now(UTC)
     row = connection.execute(
-        select(records.c.id, records.c.latest)
+        select(records.c.id, records.c.latest, records.c.project)
         .where(records.c.workspace == workspace, records.c.name == name)
         .with_for_update()
     ).first()
+    if create and row is not None:
+        noun = tables.noun.capitalize()
+        raise Conflict(f"{noun} with workspace '{workspace}' and name '{name}' already exists")
     if row is None:
         record_id, ordinal = new_id(tables.noun), 1
         connection.execute(
             insert(records).values(
-                id=record_id, workspace=workspace, name=name, latest=1, created_at=now, updated_at=now
+                id=record_id,
+                workspace=workspace,
+                name=name,
+                latest=1,
+                created_at=now,
+                updated_at=now,
+                project=project,
             )
         )
     else:
@@ -111,8 +127,10 @@ def publish(
             insert(revisions).values(record_id=record_id, ordinal=ordinal, digest=digest, created_at=now, body=body)
         )
     tagged = _tag(connection, tables, record_id, ordinal, tags)
-    if row is not None and (cut or tagged):
-        connection.execute(update(records).where(records.c.id == record_id).values(latest=ordinal, updated_at=now))
+    moved = row is not None and project is not None and project != row.project
+    if row is not None and (cut or tagged or moved):
+        values = {"latest": ordinal, "updated_at": now} | ({"project": project} if moved else {})
+        connection.execute(update(records).where(records.c.id == record_id).values(values))
     (stored,) = fetch(connection, tables, _with_revision(tables).where(records.c.id == record_id))
     return stored, cut
 
@@ -191,16 +209,112 @@ def find_pinned(connection: Connection, tables: RecordTables, pins: Sequence[tup
     return list(newest.values())
 
 
+def tag(connection: Connection, tables: RecordTables, workspace: str, name: str, tag: str, revision: str) -> Stored:
+    """Point a tag at a revision of digest or tag; the record as it is then. Raises `NotFound`."""
+    records = tables.records
+    connection.execute(
+        select(records.c.id).where(records.c.workspace == workspace, records.c.name == name).with_for_update()
+    )
+    wanted = find(connection, tables, workspace, name, revision)
+    if _tag(connection, tables, wanted.id, wanted.ordinal, [tag]):
+        connection.execute(update(records).where(records.c.id == wanted.id).values(updated_at=datetime.now(UTC)))
+    return find(connection, tables, workspace, name, None)
+
+
+def remove(connection: Connection, tables: RecordTables, workspace: str, name: str) -> None:
+    """Remove a record and everything that belongs to it. Raises `NotFound`."""
+    records = tables.records
+    record_id = connection.scalar(
+        select(records.c.id).where(records.c.workspace == workspace, records.c.name == name).with_for_update()
+    )
+    if record_id is None:
+        raise not_found(connection, tables, workspace, name)
+    for table in (tables.facts, tables.tags, tables.revisions):
+        connection.execute(delete(table).where(table.c.record_id == record_id))
+    connection.execute(delete(records).where(records.c.id == record_id))
+
+
+def revisions_page(
+    connection: Connection, tables: RecordTables, workspace: str, name: str, page: int, page_size: int
+) -> Page[Revision]:
+    """A page of a record's revisions, newest first. Raises `NotFound`."""
+    check_page(page, page_size)
+    current, revisions = find(connection, tables, workspace, name, None), tables.revisions
+    names: dict[int, list[str]] = {}
+    for name_of_tag, ordinal in sorted(current.tags.items()):
+        names.setdefault(ordinal, []).append(name_of_tag)
+    query = (
+        select(revisions.c.ordinal, revisions.c.digest, revisions.c.created_at)
+        .where(revisions.c.record_id == current.id)
+        .order_by(revisions.c.ordinal.desc())
+        .limit(page_size)
+        .offset((page - 1) * page_size)
+    )
+    found = [
+        Revision(
+            revision=row.ordinal,
+            content_hash=row.digest,
+            tags=names.get(row.ordinal, []),
+            created_at=row.created_at,
+        )
+        for row in connection.execute(query)
+    ]
+    return Page(found, page, page_size, current.ordinal)  # ordinals have no gaps
+
+
 def list_page(
-    connection: Connection, tables: RecordTables, workspace: str, page: int, page_size: int
+    connection: Connection,
+    tables: RecordTables,
+    workspace: str,
+    page: int,
+    page_size: int,
+    sort: Sort = Sort.CREATED,
+    where: ColumnElement[bool] | None = None,
 ) -> tuple[list[Stored], int]:
-    """One page of a workspace's records, oldest first, and how many there are in all."""
+    """One page of a workspace's records, and how many there are in all."""
     check_page(page, page_size)
     records = tables.records
-    here = records.c.workspace == workspace
+    here = and_(records.c.workspace == workspace, *([] if where is None else [where]))
     total = connection.scalar(select(func.count()).select_from(records).where(here)) or 0
-    query = _with_revision(tables).where(here).order_by(records.c.created_at, records.c.name)
-    return fetch(connection, tables, query.limit(page_size).offset((page - 1) * page_size)), total
+    # The page's ids first: sorting whole rows would carry every body of the workspace along.
+    ids = select(records.c.id).where(here).order_by(*order(tables, sort))
+    wanted = ids.limit(page_size).offset((page - 1) * page_size).subquery()
+    query = _with_revision(tables).join(wanted, wanted.c.id == records.c.id).order_by(*order(tables, sort))
+    return fetch(connection, tables, query), total
+
+
+def order(tables: RecordTables, sort: Sort) -> Sequence[ColumnElement[Any]]:
+    """What to order by; equal times by name."""
+    column = tables.records.c[sort.removeprefix("-")]
+    return (column.desc() if sort.startswith("-") else column, tables.records.c.name)
+
+
+def find_ids(connection: Connection, tables: RecordTables, ids: Sequence[str]) -> list[Stored]:
+    """The current revisions of records by id, in the order given; those that are not there are left out."""
+    found = {
+        stored.id: stored
+        for chunk in chunks(list(dict.fromkeys(ids)))
+        for stored in fetch(connection, tables, _with_revision(tables).where(tables.records.c.id.in_(chunk)))
+    }
+    return [found[record_id] for record_id in ids if record_id in found]
+
+
+def everything(
+    connection: Connection,
+    tables: RecordTables,
+    workspace: str | None = None,
+    sort: Sort = Sort.CREATED,
+    where: ColumnElement[bool] | None = None,
+) -> Iterator[Stored]:
+    """Every current record, of one workspace or of all, a few hundred at a time."""
+    records = tables.records
+    query = select(records.c.id).order_by(*order(tables, sort))
+    if workspace is not None:
+        query = query.where(records.c.workspace == workspace)
+    if where is not None:
+        query = query.where(where)
+    for chunk in chunks(connection.scalars(query).all()):
+        yield from find_ids(connection, tables, chunk)
 
 
 def published(
@@ -247,6 +361,7 @@ def _with_revision(tables: RecordTables, *, latest: bool = True) -> Select[*tupl
         records.c.latest,
         records.c.created_at,
         records.c.updated_at,
+        records.c.project,
         revisions.c.ordinal,
         revisions.c.digest,
         revisions.c.created_at.label("revision_created_at"),
@@ -273,6 +388,7 @@ def fetch(connection: Connection, tables: RecordTables, query: Select[*tuple[Any
             created_at=row.created_at,
             updated_at=row.updated_at,
             revision_created_at=row.revision_created_at,
+            project=row.project,
         )
         for row in rows
     ]

@@ -19,9 +19,10 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeEngine
 
 # Every version of the schema, oldest first: the names of the scripts in migrations/versions.
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 HEAD = REVISIONS[-1]
 
 METADATA = MetaData(
@@ -59,12 +60,18 @@ class Utc(TypeDecorator[datetime]):
 
 @dataclass(frozen=True, slots=True)
 class RecordTables:
-    """The three tables of one kind of versioned record. `noun` is the prefix of its ids and its word in messages."""
+    """The tables of one kind of versioned record. `noun` is the prefix of its ids and its word in messages."""
 
     noun: str
     records: Table  # one row per name; `latest` is the ordinal of the newest revision
     revisions: Table  # immutable; ordinals count from 1
     tags: Table  # every tag but `latest`, which is always records.latest
+    facts: Table  # what filters ask of the newest revision; follows from its body
+
+
+def _in_order(kind: String) -> TypeEngine[str]:
+    """Text that is ordered by code point on every database, whatever language that was set up for."""
+    return kind.with_variant(type(kind)(kind.length, collation="C"), "postgresql")
 
 
 def _record_tables(noun: str) -> RecordTables:
@@ -75,11 +82,14 @@ def _record_tables(noun: str) -> RecordTables:
             METADATA,
             Column("id", String(64), primary_key=True),
             Column("workspace", String(255), nullable=False),
-            Column("name", String(255), nullable=False),
+            Column("name", _in_order(String(255)), nullable=False),
             Column("latest", Integer, nullable=False),
             Column("created_at", Utc, nullable=False),
             Column("updated_at", Utc, nullable=False),
+            Column("project", String(255)),
             UniqueConstraint("workspace", "name"),
+            Index(None, "workspace", "created_at"),
+            Index(None, "workspace", "updated_at"),
         ),
         Table(
             f"{noun}_revisions",
@@ -98,11 +108,32 @@ def _record_tables(noun: str) -> RecordTables:
             Column("tag", String(255), primary_key=True),
             Column("ordinal", Integer, nullable=False),
         ),
+        # See catalog/search.py. Hashes, because an index of Postgres holds no text above 2,700 bytes.
+        Table(
+            f"{noun}_facts",
+            METADATA,
+            Column("record_id", ForeignKey(f"{noun}s.id"), primary_key=True),
+            Column("place", String(32), primary_key=True),  # of the field and key
+            Column("fact", String(32), primary_key=True),  # of the field, the key and the value
+            Column("text", _in_order(Text())),
+            Column("folded", Text),
+            Column("number", Float),
+            Index(None, "fact", "record_id"),
+            Index(None, "place", "record_id"),
+        ),
     )
 
 
 TASKS = _record_tables("task")
 TASKSETS = _record_tables("taskset")
+
+PROJECTS = Table(
+    "projects",
+    METADATA,
+    Column("workspace", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("created_at", Utc, nullable=False),
+)
 
 RUNS = Table(
     "runs",

@@ -6,17 +6,18 @@ from typing import Self
 from harbor_assets.catalog.database import BUSY_SECONDS, Database
 from harbor_assets.catalog.images import SqlImages
 from harbor_assets.catalog.outcomes import SqlOutcomes
+from harbor_assets.catalog.projects import SqlProjects
 from harbor_assets.catalog.runs import SqlRuns
-from harbor_assets.catalog.tasks import SqlTasks
+from harbor_assets.catalog.tasks import SqlTasks, write_all_facts
 
 
-class Catalog(SqlTasks, SqlRuns, SqlOutcomes, SqlImages):
-    """`TaskCatalog`, `RunCatalog` and `ImageCatalog` on one database. Shared between threads."""
+class Catalog(SqlTasks, SqlProjects, SqlRuns, SqlOutcomes, SqlImages):
+    """`TaskCatalog`, `ProjectCatalog`, `RunCatalog` and `ImageCatalog` on one database. Shared between threads."""
 
     @classmethod
     def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> Self:
         """See `harbor_assets.catalog.open_catalog`; `busy_seconds` is how long a write waits for another's."""
-        return cls(Database.at(url, busy_seconds=busy_seconds))
+        return cls(Database.at(url, busy_seconds=busy_seconds, upgraded=write_all_facts))
 
     def close(self) -> None:
         """Give the connections back. The next use opens new ones."""

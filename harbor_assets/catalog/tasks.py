@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
@@ -10,12 +11,18 @@ from sqlalchemy import Connection
 
 from harbor_assets.catalog import records
 from harbor_assets.catalog.database import Database
+from harbor_assets.catalog.members import pin_members, pin_of
+from harbor_assets.catalog.projects import check_project
 from harbor_assets.catalog.records import LATEST, Stored
-from harbor_assets.catalog.schema import TASKS, TASKSETS
+from harbor_assets.catalog.schema import TASKS, TASKSETS, RecordTables
+from harbor_assets.catalog.search import condition as search_condition
+from harbor_assets.catalog.search import write_facts
 from harbor_assets.domain.digests import canonical_json
 from harbor_assets.domain.errors import Broken, HarborAssetsError, NotFound, Problem, Refused
-from harbor_assets.domain.names import Ref
-from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput, taskset_digest
+from harbor_assets.domain.facts import passing_facts, task_facts, taskset_facts
+from harbor_assets.domain.filters import Fact, Filter, apart, holds
+from harbor_assets.domain.names import tag_problem
+from harbor_assets.domain.tasks import Record, Revision, Sort, Task, TaskInput, Taskset, TasksetInput, taskset_digest
 from harbor_assets.engine.ports import Page
 
 
@@ -25,16 +32,33 @@ class SqlTasks:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put_task(self, workspace: str, name: str, body: TaskInput) -> tuple[Task, bool]:
-        """See `TaskCatalog`. Also raises `Refused` for names, tags or values that cannot be stored, `Conflict`."""
+    def put_task(
+        self, workspace: str, name: str, body: TaskInput, *, project: str | None = None, create: bool = False
+    ) -> tuple[Task, bool]:
+        """See `TaskCatalog`. Also raises `Refused` for values that cannot be stored."""
         records.check_names("task", workspace, name, body.tags)
+        body = body.qualified(workspace)
         text, digest = _storable("task", name, lambda: (body.model_dump(mode="json", exclude={"tags"}), body.digest()))
 
-        def work(connection: Connection) -> tuple[Stored, bool]:
-            return records.publish(connection, TASKS, workspace, name, digest=digest, body=text, tags=body.tags)
+        def work(connection: Connection) -> tuple[Task, bool]:
+            check_project(connection, workspace, project)
+            stored, cut = records.publish(
+                connection,
+                TASKS,
+                workspace,
+                name,
+                digest=digest,
+                body=text,
+                tags=body.tags,
+                project=project,
+                create=create,
+            )
+            task = _task(stored, of_revision=True)
+            if cut or project is not None:
+                write_facts(connection, TASKS, task.id, task_facts(task))
+            return task, cut
 
-        stored, cut = self._database.write(work)
-        return _task(stored, of_revision=True), cut
+        return self._database.write(work)
 
     def get_task(self, workspace: str, name: str, revision: str | None = None) -> Task:
         """See `TaskCatalog`."""
@@ -50,7 +74,7 @@ class SqlTasks:
 
     def get_pinned_tasks(self, refs: Sequence[str]) -> Sequence[Task]:
         """See `TaskCatalog`."""
-        pins = {text: _pin(text) for text in dict.fromkeys(refs)}
+        pins = {text: pin_of(text) for text in dict.fromkeys(refs)}
         with self._database.read() as connection:
             found = {
                 (s.workspace, s.name, s.digest): s
@@ -68,11 +92,30 @@ class SqlTasks:
         tasks = {text: _task(found[pin], of_revision=True) for text, pin in pins.items() if pin}
         return [tasks[text] for text in refs]
 
-    def list_tasks(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Task]:
-        """See `TaskCatalog`. Oldest first."""
+    def list_tasks(
+        self,
+        workspace: str,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        sort: Sort = Sort.CREATED,
+        where: Filter | None = None,
+    ) -> Page[Task]:
+        """See `TaskCatalog`."""
+        return self._list(TASKS, _task, task_facts, workspace, page, page_size, sort, where)
+
+    def task_revisions(self, workspace: str, name: str, *, page: int = 1, page_size: int = 100) -> Page[Revision]:
+        """See `TaskCatalog`."""
         with self._database.read() as connection:
-            found, total = records.list_page(connection, TASKS, workspace, page, page_size)
-        return _page(found, _task, page, page_size, total)
+            return records.revisions_page(connection, TASKS, workspace, name, page, page_size)
+
+    def tag_task(self, workspace: str, name: str, tag: str, revision: str) -> Task:
+        """See `TaskCatalog`."""
+        return _task(self._tag(TASKS, workspace, name, tag, revision))
+
+    def delete_task(self, workspace: str, name: str) -> None:
+        """See `TaskCatalog`."""
+        self._database.write(lambda connection: records.remove(connection, TASKS, workspace, name))
 
     def published(
         self, kind: Literal["task", "taskset"], after: datetime | None = None, *, limit: int = 1000
@@ -81,18 +124,34 @@ class SqlTasks:
         with self._database.read() as connection:
             return records.published(connection, TASKS if kind == "task" else TASKSETS, after, limit)
 
-    def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
-        """See `TaskCatalog`. Also raises `Refused` for names, tags or values that cannot be stored, `Conflict`."""
+    def put_taskset(
+        self, workspace: str, name: str, body: TasksetInput, *, project: str | None = None, create: bool = False
+    ) -> tuple[Taskset, bool]:
+        """See `TaskCatalog`. Also raises `Refused` for values that cannot be stored."""
         records.check_names("taskset", workspace, name, body.tags)
 
-        def work(connection: Connection) -> tuple[Stored, bool]:
-            pinned = _pin_members(connection, workspace, body.tasks)
-            content = body.model_dump(mode="json", exclude={"tags"}) | {"tasks": pinned}
+        def work(connection: Connection) -> tuple[Taskset, bool]:
+            check_project(connection, workspace, project)
+            pinned = pin_members(connection, workspace, body)
+            content = body.model_dump(mode="json", exclude={"tags", "task_ids"}) | {"tasks": pinned}
             text, digest = _storable("taskset", name, lambda: (content, _digest_of_taskset(pinned, body)))
-            return records.publish(connection, TASKSETS, workspace, name, digest=digest, body=text, tags=body.tags)
+            stored, cut = records.publish(
+                connection,
+                TASKSETS,
+                workspace,
+                name,
+                digest=digest,
+                body=text,
+                tags=body.tags,
+                project=project,
+                create=create,
+            )
+            taskset = _taskset(stored, of_revision=True)
+            if cut or project is not None:
+                write_facts(connection, TASKSETS, taskset.id, taskset_facts(taskset))
+            return taskset, cut
 
-        stored, cut = self._database.write(work)
-        return _taskset(stored, of_revision=True), cut
+        return self._database.write(work)
 
     def get_taskset(self, workspace: str, name: str, revision: str | None = None) -> Taskset:
         """See `TaskCatalog`."""
@@ -100,11 +159,79 @@ class SqlTasks:
             stored = records.find(connection, TASKSETS, workspace, name, revision)
         return _taskset(stored, of_revision=revision is not None)
 
-    def list_tasksets(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Taskset]:
-        """See `TaskCatalog`. Oldest first."""
+    def list_tasksets(
+        self,
+        workspace: str,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        sort: Sort = Sort.CREATED,
+        where: Filter | None = None,
+    ) -> Page[Taskset]:
+        """See `TaskCatalog`."""
+        return self._list(TASKSETS, _taskset, taskset_facts, workspace, page, page_size, sort, where)
+
+    def taskset_revisions(self, workspace: str, name: str, *, page: int = 1, page_size: int = 100) -> Page[Revision]:
+        """See `TaskCatalog`."""
         with self._database.read() as connection:
-            found, total = records.list_page(connection, TASKSETS, workspace, page, page_size)
-        return _page(found, _taskset, page, page_size, total)
+            return records.revisions_page(connection, TASKSETS, workspace, name, page, page_size)
+
+    def tag_taskset(self, workspace: str, name: str, tag: str, revision: str) -> Taskset:
+        """See `TaskCatalog`."""
+        return _taskset(self._tag(TASKSETS, workspace, name, tag, revision))
+
+    def delete_taskset(self, workspace: str, name: str) -> None:
+        """See `TaskCatalog`."""
+        self._database.write(lambda connection: records.remove(connection, TASKSETS, workspace, name))
+
+    def _tag(self, tables: RecordTables, workspace: str, name: str, tag: str, revision: str) -> Stored:
+        problem = "always means the newest revision" if tag == LATEST else tag_problem(tag)
+        if problem:
+            raise Refused("The revision was not tagged:", [Problem(f"tag {tag[:80]!r}", problem)])
+        return self._database.write(lambda connection: records.tag(connection, tables, workspace, name, tag, revision))
+
+    def _list[R: Record](
+        self,
+        tables: RecordTables,
+        convert: Callable[[Stored], R],
+        facts: Callable[[R], list[Fact]],
+        workspace: str,
+        page: int,
+        page_size: int,
+        sort: Sort,
+        where: Filter | None,
+    ) -> Page[R]:
+        records.check_page(page, page_size)
+        asked, rest = (None, None) if where is None else apart(where)
+        with self._database.read() as connection:
+            condition = None if asked is None else search_condition(asked, tables, connection.dialect.name)
+            if rest is None:
+                found, total = records.list_page(connection, tables, workspace, page, page_size, sort, condition)
+                return _page(found, convert, page, page_size, total)
+            matching: list[R] = []
+            unreadable: list[str] = []
+            first, total = (page - 1) * page_size, 0
+            for stored in records.everything(connection, tables, workspace, sort, condition):
+                try:
+                    record = convert(stored)
+                except HarborAssetsError:
+                    unreadable.append(f"{stored.workspace}/{stored.name}")
+                    continue
+                if holds(rest, [*facts(record), *passing_facts(record)], json.loads(stored.body)):
+                    if first <= total < first + page_size:
+                        matching.append(record)
+                    total += 1
+        return Page(matching, page, page_size, total, tuple(unreadable))
+
+
+def write_all_facts(connection: Connection) -> None:
+    """Write the facts of every current record anew. What cannot be read has none; lists without a filter name it."""
+    for stored in records.everything(connection, TASKS):
+        with suppress(HarborAssetsError):
+            write_facts(connection, TASKS, stored.id, task_facts(_task(stored)))
+    for stored in records.everything(connection, TASKSETS):
+        with suppress(HarborAssetsError):
+            write_facts(connection, TASKSETS, stored.id, taskset_facts(_taskset(stored)))
 
 
 def _storable(noun: str, name: str, make: Callable[[], tuple[Any, str]]) -> tuple[str, str]:
@@ -120,65 +247,6 @@ def _digest_of_taskset(pinned: Sequence[str], body: TasksetInput) -> str:
     return taskset_digest(pinned, description=body.description, files_ref=body.files_ref, metadata=body.metadata)
 
 
-def _pin(text: str) -> tuple[str, str, str] | None:
-    """(workspace, name, digest) of a pinned reference, None if it is not one."""
-    try:
-        ref = Ref.parse(text, workspace="")
-    except Refused:
-        return None
-    return (ref.workspace, ref.name, ref.digest) if ref.workspace and ref.digest else None
-
-
-def _pin_members(connection: Connection, workspace: str, members: Sequence[str]) -> list[str]:
-    """The members as pinned references, sorted. Raises `Refused` naming all that are unknown or there twice."""
-    problems: list[Problem] = []
-    refs: list[tuple[str, Ref]] = []
-    for text in members:
-        try:
-            refs.append((text, Ref.parse(text, workspace=workspace)))
-        except Refused as refused:
-            problems.append(Problem(text[:80], refused.message[:400]))
-    resolved = _resolve(connection, [ref for _, ref in refs])
-    pinned: dict[str, str] = {}
-    for text, ref in refs:
-        if (digest := resolved.get(ref)) is None:
-            problems.append(Problem(text, f"no such task in workspace '{ref.workspace}'; publish it first"))
-        elif ref.bare in pinned:
-            problems.append(Problem(text, f"resolves to '{ref.bare}', which is already in this taskset"))
-        else:
-            pinned[ref.bare] = f"{ref.bare}#{digest}"
-    if problems:
-        raise Refused("The taskset has members that cannot be taken:", problems)
-    return sorted(pinned.values())
-
-
-def _resolve(connection: Connection, refs: Sequence[Ref]) -> dict[Ref, str]:
-    """The digest each reference means now; those that resolve to nothing are left out."""
-    by_workspace: dict[str, set[str]] = {}
-    for ref in refs:
-        by_workspace.setdefault(ref.workspace, set()).add(ref.name)
-    current = {
-        (stored.workspace, stored.name): stored
-        for workspace, names in by_workspace.items()
-        for stored in records.find_current(connection, TASKS, workspace, sorted(names))
-    }
-    pins = [(ref.workspace, ref.name, ref.digest) for ref in refs if ref.digest]
-    there = {(s.workspace, s.name, s.digest) for s in records.find_pinned(connection, TASKS, pins)}
-    resolved: dict[Ref, str] = {}
-    for ref in refs:
-        record = current.get((ref.workspace, ref.name))
-        if record is None:
-            continue
-        if ref.fragment is None or ref.fragment == LATEST:
-            resolved[ref] = record.digest
-        elif ref.digest:
-            if (ref.workspace, ref.name, ref.digest) in there:
-                resolved[ref] = ref.digest
-        elif ref.fragment in record.tags:
-            resolved[ref] = records.find(connection, TASKS, ref.workspace, ref.name, ref.fragment).digest
-    return resolved
-
-
 def _task(stored: Stored, *, of_revision: bool = False) -> Task:
     """The record, its digest verified. Raises `Broken`."""
     body = _read(TaskInput, stored)
@@ -191,7 +259,7 @@ def _taskset(stored: Stored, *, of_revision: bool = False) -> Taskset:
     return Taskset(
         **_common(stored, of_revision=of_revision),
         metadata=body.metadata,
-        tasks=body.tasks,
+        tasks=body.tasks or [],
         description=body.description,
         files_ref=body.files_ref,
     )
@@ -200,7 +268,7 @@ def _taskset(stored: Stored, *, of_revision: bool = False) -> Taskset:
 def _read[B: (TaskInput, TasksetInput)](kind: type[B], stored: Stored) -> B:
     try:
         body = kind.model_validate(json.loads(stored.body))
-        digest = body.digest() if isinstance(body, TaskInput) else _digest_of_taskset(body.tasks, body)
+        digest = body.digest() if isinstance(body, TaskInput) else _digest_of_taskset(body.tasks or [], body)
     except (ValidationError, ValueError) as error:
         raise Broken(f"{stored} cannot be read: {str(error).splitlines()[0]}") from error
     if digest != stored.digest:
@@ -213,6 +281,7 @@ def _common(stored: Stored, *, of_revision: bool) -> dict[str, Any]:
         "id": stored.id,
         "name": stored.name,
         "workspace": stored.workspace,
+        "project": stored.project,
         "revision": stored.ordinal,
         "tags": stored.tags_here if of_revision else stored.tags,
         "created_at": stored.revision_created_at if of_revision else stored.created_at,

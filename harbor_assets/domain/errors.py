@@ -6,6 +6,7 @@
     ├── Refused                 the request cannot be done as asked; nothing was started or stored
     │   ├── NotFound            the thing named does not exist
     │   ├── Conflict            somebody else changed the same thing first; look, then repeat
+    │   ├── Malformed           a filter or a tag that cannot be read as one
     │   ├── BadArchive          a task's archive is not what the task says, or not one that can be unpacked
     │   ├── IdempotencyConflict the key was used before with a different request
     │   └── HomeUnusable        the home folder cannot be read or written
@@ -60,6 +61,10 @@ class NotFound(Refused):
 
 class Conflict(Refused):
     """Somebody else created or changed the same thing first, also after tries in a row. Look at it, then repeat."""
+
+
+class Malformed(Refused):
+    """What was sent cannot be read as what it should be: a filter, a tag in a body."""
 
 
 class BadArchive(Refused):

@@ -127,13 +127,13 @@ class _Instructions(Mapping[int, str]):
     def _read(self, chunk: Sequence[PlannedTask]) -> dict[int, str]:
         with suppress(NotFound):
             found = self._tasks.get_pinned_tasks([planned.ref for planned in chunk])
-            return {planned.index: task.spec.instruction or "" for planned, task in zip(chunk, found, strict=True)}
+            return {planned.index: task.harbor.instruction or "" for planned, task in zip(chunk, found, strict=True)}
         held: dict[int, str] = {}
         for planned in chunk:
             ref = Ref.parse(planned.ref, workspace=self._workspace)
             with suppress(NotFound):
                 task = self._tasks.get_task(ref.workspace, ref.name, ref.fragment)
-                held[planned.index] = task.spec.instruction or ""
+                held[planned.index] = task.harbor.instruction or ""
         return held
 
     def __iter__(self) -> Iterator[int]:

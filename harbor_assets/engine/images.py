@@ -35,7 +35,7 @@ from harbor_assets.domain.images import (
 )
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.plans import ImageConfig, ImageProblem
-from harbor_assets.domain.tasks import Task, Taskset
+from harbor_assets.domain.tasks import Task, Taskset, not_harbor
 from harbor_assets.engine.ports import (
     Artifacts,
     BuildFailed,
@@ -105,7 +105,7 @@ class ImageBuilds:
         begun: dict[str, Task] = {}
         with self._lock:
             for task in tasks:
-                files_hash = task.spec.source.files_hash
+                files_hash = task.harbor.source.files_hash
                 if files_hash not in self._work:
                     self._work[files_hash], begun[files_hash] = _Work(self._clock()), task
                     self._faults.pop(files_hash, None)
@@ -128,16 +128,18 @@ class ImageBuilds:
 
     def resolve(self, tasks: Sequence[Task]) -> Sequence[TaskImages]:
         """See `Images`."""
-        needs = self._images.task_images([task.spec.source.files_hash for task in tasks])
+        needs = self._images.task_images([task.harbor.source.files_hash for task in tasks])
         keys = [image.key for images in needs.values() for image in images if image.key]
         records = self._images.images(keys)
-        return [_resolved(needs.get(task.spec.source.files_hash, ()), records) for task in tasks]
+        return [_resolved(needs.get(task.harbor.source.files_hash, ()), records) for task in tasks]
 
     def _members(
         self, workspace: str, name: str, revision: str | None, select: Sequence[str] | None
     ) -> tuple[Taskset, list[Task]]:
         taskset = self._tasks.get_taskset(workspace, name, revision)
         tasks = sorted(self._tasks.get_pinned_tasks(taskset.tasks), key=lambda task: task.name)
+        if others := not_harbor(tasks):
+            raise Refused(f"The taskset {taskset.workspace}/{taskset.name} holds tasks that need no images:", others)
         if select is None:
             return taskset, tasks
         names = [task.name for task in tasks]
@@ -151,13 +153,13 @@ class ImageBuilds:
             work = {key: item.state for key, item in self._work.items()}
             faults, unchanged = dict(self._faults), set(self._unchanged)
         # Read after the work: what has ended meanwhile has its rows by then.
-        needs = self._images.task_images([task.spec.source.files_hash for task in tasks])
+        needs = self._images.task_images([task.harbor.source.files_hash for task in tasks])
         keys = [image.key for images in needs.values() for image in images if image.key]
         claimed = self._images.claimed_images(keys, now=self._clock())
         records = self._images.images(keys)
         views: list[ImageView] = []
         for task in tasks:
-            files_hash = task.spec.source.files_hash
+            files_hash = task.harbor.source.files_hash
             if files_hash in work:
                 state = "waiting" if work[files_hash] == "waiting" else "building"
                 views.append(ImageView(task=task.name, state=state))
@@ -176,7 +178,7 @@ class ImageBuilds:
 
     def _see_to(self, task: Task) -> None:
         """All images of a task. Never raises: what went wrong is in a row, or told as the task's fault."""
-        files_hash = task.spec.source.files_hash
+        files_hash = task.harbor.source.files_hash
         with self._lock:
             work = self._work[files_hash]
             work.state = "building"
@@ -196,10 +198,10 @@ class ImageBuilds:
             del self._work[files_hash]
 
     def _task(self, task: Task, since: datetime) -> None:
-        folder = self._folders.get(task.spec.source)
-        files_hash = task.spec.source.files_hash
+        folder = self._folders.get(task.harbor.source)
+        files_hash = task.harbor.source.files_hash
         try:
-            needs = plan_images(task.spec.config, lambda path: (folder / path).is_file())
+            needs = plan_images(task.harbor.config, lambda path: (folder / path).is_file())
         except ImagesImpossible as error:
             self._images.put_task_images(files_hash, [TaskImage(role="agent", problem=str(error))])
             return

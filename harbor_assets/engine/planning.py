@@ -16,7 +16,7 @@ from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.profiles import SandboxProfile, flag_problems, task_problems
 from harbor_assets.domain.requests import Execution, RunRequest, Wanted, unsupported
 from harbor_assets.domain.selection import select_members
-from harbor_assets.domain.tasks import Task
+from harbor_assets.domain.tasks import Task, not_harbor
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
 
 ImagesOf = Callable[[SandboxKind], Images | None]
@@ -68,8 +68,10 @@ class RunPlanner:
         taskset = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
         members = self._tasks.get_pinned_tasks(taskset.tasks)
         by_name = sorted(members, key=lambda task: task.name)
+        if others := not_harbor(by_name):
+            raise Refused("The run was not accepted:", [*problems, *others])
         try:
-            chosen = select_members([(t.name, t.spec.native_task_id) for t in by_name], request.spec.tasks.select)
+            chosen = select_members([(t.name, t.harbor.native_task_id) for t in by_name], request.spec.tasks.select)
         except Refused as refused:
             problems += refused.problems or [Problem("tasks", refused.message)]
             chosen = []
@@ -78,7 +80,7 @@ class RunPlanner:
         tasks = [by_name[i] for i in chosen]
         where = self._where(execution, problems, lambda: tasks)
         images = self._resolve_images(tasks, where.sandbox.kind if where.sandbox else None, taskset.ref, problems)
-        problems += self._task_problems([(task.name, task.spec.config) for task in tasks], target.source.name, where)
+        problems += self._task_problems([(task.name, task.harbor.config) for task in tasks], target.source.name, where)
         if problems:
             raise Refused("The run was not accepted:", problems)
         assert where.sandbox  # it is a problem if there is none
@@ -194,10 +196,10 @@ class RunPlanner:
         return PlannedTask(
             index=index,
             name=task.name,
-            native_task_id=task.spec.native_task_id,
+            native_task_id=task.harbor.native_task_id,
             ref=task.ref,
-            fileset_ref=task.spec.source.fileset_ref,
-            files_hash=task.spec.source.files_hash,
+            fileset_ref=task.harbor.source.fileset_ref,
+            files_hash=task.harbor.source.files_hash,
             images=images.images,
             image_config=images.config,
             image_problem=images.problem,

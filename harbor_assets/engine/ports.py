@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
 from harbor_assets.domain.endings import Ending
+from harbor_assets.domain.filters import Filter
 from harbor_assets.domain.images import ImageRecord, TaskImage, TaskImages
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
@@ -18,7 +19,17 @@ from harbor_assets.domain.plans import ImageConfig, PlannedTask, RunPlan, Sandbo
 from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.domain.ranking import RankedRun
 from harbor_assets.domain.runs import Run, RunMarks
-from harbor_assets.domain.tasks import HarborTask, Task, TaskInput, Taskset, TasksetInput
+from harbor_assets.domain.tasks import (
+    HarborTask,
+    InlineMetric,
+    Project,
+    Revision,
+    Sort,
+    Task,
+    TaskInput,
+    Taskset,
+    TasksetInput,
+)
 from harbor_assets.domain.views import LogChunk
 from harbor_assets.engine.report import Report
 
@@ -38,14 +49,21 @@ class Page[T]:
 
 
 class TaskCatalog(Protocol):
-    """Tasks and tasksets with immutable revisions."""
+    """Tasks and tasksets with immutable revisions. A `revision` is a digest or a tag.
 
-    def put_task(self, workspace: str, name: str, body: TaskInput) -> tuple[Task, bool]:
-        """Create or replace; True if a revision was cut. Content equal to `latest` cuts none."""
+    Whatever names something that is not there raises `NotFound`; who loses a race 5 times in a row gets `Conflict`.
+    """
+
+    def put_task(
+        self, workspace: str, name: str, body: TaskInput, *, project: str | None = None, create: bool = False
+    ) -> tuple[Task, bool]:
+        """Create or replace; True if a revision was cut. Content equal to `latest` cuts none, tags and project are
+        applied all the same. Answers the revision. `create`: raises `Conflict` if the name is taken. Raises `Malformed`
+        for bad tags, `Refused` for bad names, and for a project that does not exist."""
         ...
 
     def get_task(self, workspace: str, name: str, revision: str | None = None) -> Task:
-        """The current record, or as of a digest or tag. Raises `NotFound`; `Broken` if the digest does not match."""
+        """The current record, or as of a revision. `Broken` if the digest does not match."""
         ...
 
     def get_tasks(self, workspace: str, names: Sequence[str]) -> Mapping[str, Task]:
@@ -56,7 +74,30 @@ class TaskCatalog(Protocol):
         """Tasks of pinned references, in the order given. Raises `NotFound` naming those that do not resolve."""
         ...
 
-    def list_tasks(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Task]: ...
+    def list_tasks(
+        self,
+        workspace: str,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        sort: Sort = Sort.CREATED,
+        where: Filter | None = None,
+    ) -> Page[Task]:
+        """A page of the current records that match `where`. A workspace that nobody wrote to is empty."""
+        ...
+
+    def task_revisions(self, workspace: str, name: str, *, page: int = 1, page_size: int = 100) -> Page[Revision]:
+        """Newest first."""
+        ...
+
+    def tag_task(self, workspace: str, name: str, tag: str, revision: str) -> Task:
+        """Point a tag at a revision; answers the current record. Raises `Refused` for `latest` and for bad tags."""
+        ...
+
+    def delete_task(self, workspace: str, name: str) -> None:
+        """Remove the record with its revisions. Tasksets that pin it stay; a task made under the name later is a new
+        record, from revision 1."""
+        ...
 
     def published(
         self, kind: Literal["task", "taskset"], after: datetime | None = None, *, limit: int = 1000
@@ -64,15 +105,64 @@ class TaskCatalog(Protocol):
         """(moment, pinned reference) of the revisions cut after a moment, in all workspaces, oldest first."""
         ...
 
-    def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
-        """Create or replace; members are resolved and pinned. Raises `Refused` naming unknown or double members."""
+    def put_taskset(
+        self, workspace: str, name: str, body: TasksetInput, *, project: str | None = None, create: bool = False
+    ) -> tuple[Taskset, bool]:
+        """As `put_task`; members are resolved and pinned. Raises `Refused` naming unknown or double members."""
         ...
 
     def get_taskset(self, workspace: str, name: str, revision: str | None = None) -> Taskset:
         """As `get_task`."""
         ...
 
-    def list_tasksets(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Taskset]: ...
+    def list_tasksets(
+        self,
+        workspace: str,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        sort: Sort = Sort.CREATED,
+        where: Filter | None = None,
+    ) -> Page[Taskset]:
+        """As `list_tasks`."""
+        ...
+
+    def taskset_revisions(self, workspace: str, name: str, *, page: int = 1, page_size: int = 100) -> Page[Revision]:
+        """Newest first."""
+        ...
+
+    def tag_taskset(self, workspace: str, name: str, tag: str, revision: str) -> Taskset:
+        """As `tag_task`."""
+        ...
+
+    def delete_taskset(self, workspace: str, name: str) -> None:
+        """Remove the record with its revisions; its members stay."""
+        ...
+
+
+class ProjectCatalog(Protocol):
+    """Projects: names in a workspace that tasks and tasksets can be put under."""
+
+    def put_project(self, workspace: str, name: str) -> tuple[Project, bool]:
+        """Make a project; False if it was there. Raises `Refused` for bad names."""
+        ...
+
+    def list_projects(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Project]:
+        """By name."""
+        ...
+
+    def delete_project(self, workspace: str, name: str) -> None:
+        """Raises `NotFound`, `Conflict` while a task or taskset is in it."""
+        ...
+
+
+class MetricResolver(Protocol):
+    """What a task's metrics become before it is stored."""
+
+    def resolve(self, workspace: str, metrics: Sequence[str | InlineMetric]) -> Sequence[str]:
+        """References `workspace/name` in the order given; metrics given whole are stored first. Raises `Refused` naming
+        every reference that means no stored metric."""
+        ...
 
 
 class RunCatalog(Protocol):

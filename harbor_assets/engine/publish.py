@@ -150,8 +150,8 @@ def publish_suite(
     for task in tasks:
         with packer.open(task) as packed:
             known = stored.get(task.stored_name)
-            if known and _is_same(known.spec, task, packed):
-                restored = _ensure_archive(target, known.spec.source, packed)
+            if known and _is_same(known.harbor, task, packed):
+                restored = _ensure_archive(target, known.harbor.source, packed)
                 event = UnchangedTask(known, restored)
             else:
                 body = _task_input(task, packed, workspace, packer.harbor_version, known)

@@ -13,15 +13,19 @@ FILES_SHOWN = 200  # of a task's list; the archive holds all
 
 
 def task_event(
-    ref: str, *, native_task_id: str, files_hash: str, workspace: str, files: Sequence[tuple[str, int]] | None = None
+    ref: str,
+    *,
+    workspace: str,
+    native_task_id: str | None = None,
+    files_hash: str | None = None,
+    files: Sequence[tuple[str, int]] | None = None,
 ) -> dg.AssetMaterialization:
-    """A task revision. `files`: (path, bytes), if somebody has the archive at hand."""
+    """A task revision. `files`: (path, bytes), if somebody has the archive at hand. A task without one has no archive's
+    name and hash either."""
     parsed = Ref.parse(ref, workspace=workspace)
-    metadata: dict[str, Any] = {
-        "ref": ref,
-        "native_task_id": native_task_id,
-        "files_hash": files_hash,
-    }
+    metadata: dict[str, Any] = {"ref": ref}
+    if native_task_id is not None and files_hash is not None:
+        metadata |= {"native_task_id": native_task_id, "files_hash": files_hash}
     if files is not None:
         metadata |= {
             "files": len(files),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harbor_assets.engine.evaluations import Evaluations
-    from harbor_assets.engine.ports import Artifacts, TaskCatalog, TaskVerifier
+    from harbor_assets.engine.ports import Artifacts, MetricResolver, ProjectCatalog, TaskCatalog, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
     from harbor_assets.engine.taskset_images import TasksetImages
     from harbor_assets.wiring import Services
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Backend:
     """The engine's service and the stores beside it, usable from several threads.
 
-    `scratch` is where uploads lie until they are whole; None: the system's temporary folder.
+    `scratch` is where uploads lie until they are whole; None: the system's temporary folder. Without `projects`
+    no record can be put under one, without `metrics` no task can name one.
     """
 
     evaluations: "Evaluations"
@@ -26,6 +27,8 @@ class Backend:
     images: "TasksetImages"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
+    projects: "ProjectCatalog | None" = None
+    metrics: "MetricResolver | None" = None
 
     @classmethod
     def of(cls, services: "Services", scratch: Path | None = None) -> "Backend":
@@ -38,4 +41,5 @@ class Backend:
             scratch=scratch,
             images=services.taskset_images,
             rankings=services.rankings,
+            projects=services.catalog,
         )

@@ -18,7 +18,8 @@ _STATUS: dict[type[HarborAssetsError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.IdempotencyConflict: 409,
-    errors.BadArchive: 400,  # the contract's
+    errors.BadArchive: 400,  # the contract's, as the next
+    errors.Malformed: 400,
     errors.NotReady: 409,  # the run's present state contradicts the request; `error` tells it from the others
     errors.HomeUnusable: 503,
     errors.StorageFull: 507,

@@ -50,8 +50,8 @@ def publish(context: dg.OpExecutionContext, config: Folder, publisher: dg.Resour
     events = [
         task_event(
             task.ref,
-            native_task_id=task.spec.native_task_id,
-            files_hash=task.spec.source.files_hash,
+            native_task_id=task.harbor.native_task_id,
+            files_hash=task.harbor.source.files_hash,
             workspace=told.workspace,
         )
         for task, _ in published.tasks

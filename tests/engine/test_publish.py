@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harbor_assets.domain.bundle import SemanticView, ViewSignal
 from harbor_assets.domain.errors import Refused, StorageFull
 from harbor_assets.domain.names import is_digest
 from harbor_assets.domain.suites import Suite, select
@@ -15,6 +16,8 @@ from harbor_assets.sources.directory import read_suite
 from harbor_assets.sources.packing import FolderArchive, FolderPacker
 from tests.fakes.publishing import MemoryPublishTarget
 from tests.suites.make import make_suite, make_task
+
+VIEW = SemanticView(reducer="single", signals=[ViewSignal(metric="exact", output="score")])
 
 
 @pytest.fixture
@@ -135,7 +138,7 @@ def test_what_others_added_to_a_task_stays(root: Path, target: MemoryPublishTarg
     first, _ = publish(root, target, packer)
     added = {"metadata": [Annotation(key="owner", value="us")], "digest": "e" * 64}
     for task, _ in first.tasks:
-        spec = task.spec.model_copy(update={"metrics": ["default/exact"], "views": {"v": {}}})
+        spec = task.spec.model_copy(update={"metrics": ["default/exact"], "views": {"v": VIEW}})
         target.tasks["default", task.name] = task.model_copy(update=added | {"spec": spec})
     (root / "task-000" / "instruction.md").write_text("Something else\n")
     second, _ = publish(root, target, packer)
@@ -143,7 +146,7 @@ def test_what_others_added_to_a_task_stays(root: Path, target: MemoryPublishTarg
     assert unchanged == target.tasks["default", "demo-task-001"]
     assert changed.revision == 2
     assert changed.metadata == [Annotation(key="owner", value="us")]
-    assert (changed.spec.metrics, changed.spec.views) == (["default/exact"], {"v": {}})
+    assert (changed.spec.metrics, changed.spec.views) == (["default/exact"], {"v": VIEW})
 
 
 def test_a_selection_is_published_under_the_names_of_the_whole_source(

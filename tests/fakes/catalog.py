@@ -1,5 +1,6 @@
 """A catalog in memory. Passes the same port tests as the one in SQL."""
 
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -7,34 +8,63 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from harbor_assets.domain.errors import Conflict, NotFound, Problem, Refused
+from harbor_assets.domain.errors import Conflict, Malformed, NotFound, Problem, Refused
+from harbor_assets.domain.facts import passing_facts, task_facts, taskset_facts
+from harbor_assets.domain.filters import Fact, Filter, holds
 from harbor_assets.domain.names import Ref, is_digest, name_problem, tag_problem
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.requests import key_conflict
 from harbor_assets.domain.runs import Run, RunMarks
-from harbor_assets.domain.tasks import Record, Task, TaskInput, Taskset, TasksetInput, taskset_digest
+from harbor_assets.domain.tasks import (
+    Project,
+    Record,
+    Revision,
+    Sort,
+    Task,
+    TaskInput,
+    Taskset,
+    TasksetInput,
+    taskset_digest,
+)
 from harbor_assets.engine.ports import Page
 
 
 class _Records[R: Record]:
     """Named records as lists of revisions. `make` builds a record from its content and the common members."""
 
-    def __init__(self, noun: str, make: Callable[..., R]) -> None:
-        self.noun, self.make = noun, make
+    def __init__(self, noun: str, make: Callable[..., R], facts: Callable[[R], list[Fact]]) -> None:
+        self.noun, self.make, self.facts = noun, make, facts
+        self.ids: dict[tuple[str, str], str] = {}
+        self.projects: dict[tuple[str, str], str] = {}
         self.revisions: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.tags: dict[tuple[str, str], dict[str, int]] = {}
         self.updated: dict[tuple[str, str], datetime] = {}
 
-    def put(self, workspace: str, name: str, digest: str, content: Any, tags: Sequence[str]) -> tuple[R, bool]:
+    def put(
+        self,
+        workspace: str,
+        name: str,
+        digest: str,
+        content: Any,
+        tags: Sequence[str],
+        project: str | None,
+        create: bool,
+    ) -> tuple[R, bool]:
+        if create and (workspace, name) in self.revisions:
+            raise Conflict(f"{self.noun} '{name}' already exists in '{workspace}'")
+        self.ids.setdefault((workspace, name), f"{self.noun}-{secrets.token_hex(8)}")
         revisions = self.revisions.setdefault((workspace, name), [])
         cut = not revisions or revisions[-1]["digest"] != digest
         if cut:
             revisions.append({"digest": digest, "content": content, "created_at": datetime.now(UTC)})
         before = dict(self.tags.setdefault((workspace, name), {}))
         self.tags[workspace, name] |= dict.fromkeys([*tags, "latest"], len(revisions))
-        if before != self.tags[workspace, name]:
+        moved = project not in (None, self.projects.get((workspace, name)))
+        if project is not None:
+            self.projects[workspace, name] = project
+        if moved or before != self.tags[workspace, name]:
             self.updated[workspace, name] = datetime.now(UTC)
         return self.view(workspace, name, len(revisions)), cut
 
@@ -44,7 +74,8 @@ class _Records[R: Record]:
         tags = {tag: at for tag, at in self.tags[key].items() if whole_record or at == ordinal}
         return self.make(
             revision["content"],
-            id=f"{self.noun}-{list(self.revisions).index(key)}",
+            id=self.ids[key],
+            project=self.projects.get(key),
             name=name,
             workspace=workspace,
             revision=ordinal,
@@ -78,19 +109,58 @@ class _Records[R: Record]:
             raise NotFound(f"{self.noun.capitalize()} not found: {what}")
         return self.view(workspace, name, ordinal, whole_record=fragment is None)
 
-    def page(self, workspace: str, page: int, page_size: int) -> Page[R]:
-        names = [name for found, name in self.revisions if found == workspace]
-        return _page([self.get(workspace, name, None) for name in names], page, page_size)
+    def page(self, workspace: str, page: int, page_size: int, sort: Sort, where: Filter | None) -> Page[R]:
+        found = [self.get(here, name, None) for here, name in self.revisions if here == workspace]
+        by = sort.removeprefix("-")
+        found.sort(key=lambda record: record.name)
+        found.sort(key=lambda record: getattr(record, by), reverse=sort.startswith("-"))
+        kept = [
+            record
+            for record in found
+            if where is None or holds(where, [*self.facts(record), *passing_facts(record)], _body(record))
+        ]
+        return _page(kept, page, page_size)
+
+    def revisions_page(self, workspace: str, name: str, page: int, page_size: int) -> Page[Revision]:
+        self.get(workspace, name, None)
+        tags = self.tags[workspace, name]
+        found = [
+            Revision(
+                revision=ordinal,
+                content_hash=revision["digest"],
+                tags=sorted(tag for tag, at in tags.items() if at == ordinal),
+                created_at=revision["created_at"],
+            )
+            for ordinal, revision in enumerate(self.revisions[workspace, name], 1)
+        ]
+        return _page(found[::-1], page, page_size)
+
+    def tag(self, workspace: str, name: str, tag: str, revision: str) -> R:
+        if tag == "latest" or tag_problem(tag):
+            raise Refused(f"'{tag}' cannot be moved")
+        ordinal = self.get(workspace, name, revision).revision
+        if self.tags[workspace, name].get(tag) != ordinal:
+            self.tags[workspace, name][tag] = ordinal
+            self.updated[workspace, name] = datetime.now(UTC)
+        return self.get(workspace, name, None)
+
+    def remove(self, workspace: str, name: str) -> None:
+        self.get(workspace, name, None)
+        for held in (self.revisions, self.tags, self.updated, self.ids, self.projects):
+            held.pop((workspace, name), None)
 
 
 class MemoryCatalog:
-    """`TaskCatalog` and `RunCatalog` in dicts."""
+    """`TaskCatalog`, `ProjectCatalog` and `RunCatalog` in dicts."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._named: dict[str, threading.RLock] = {}
-        self._tasks = _Records("task", lambda body, **common: Task(**common, metadata=body.metadata, spec=body.spec))
-        self._tasksets = _Records("taskset", _make_taskset)
+        self._tasks = _Records(
+            "task", lambda body, **common: Task(**common, metadata=body.metadata, spec=body.spec), task_facts
+        )
+        self._tasksets = _Records("taskset", _make_taskset, taskset_facts)
+        self._projects: dict[tuple[str, str], Project] = {}
         self._runs: dict[str, Run] = {}
         self._keys: dict[tuple[str, str, str], tuple[str, str, str | None]] = {}
         self._held: set[str] = set()  # runs a worker took up and did not let go
@@ -100,10 +170,14 @@ class MemoryCatalog:
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
-    def put_task(self, workspace: str, name: str, body: TaskInput) -> tuple[Task, bool]:
+    def put_task(
+        self, workspace: str, name: str, body: TaskInput, *, project: str | None = None, create: bool = False
+    ) -> tuple[Task, bool]:
         _check(workspace, name, body.tags)
+        body = body.qualified(workspace)
         with self._lock:
-            return self._tasks.put(workspace, name, _digest(body.digest), body, body.tags)
+            self._check_project(workspace, project)
+            return self._tasks.put(workspace, name, _digest(body.digest), body, body.tags, project, create)
 
     def get_task(self, workspace: str, name: str, revision: str | None = None) -> Task:
         with self._lock:
@@ -128,9 +202,29 @@ class MemoryCatalog:
                 )
             return [self._tasks.get(ref.workspace, ref.name, ref.digest) for _, ref in parsed]
 
-    def list_tasks(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Task]:
+    def list_tasks(
+        self,
+        workspace: str,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        sort: Sort = Sort.CREATED,
+        where: Filter | None = None,
+    ) -> Page[Task]:
         with self._lock:
-            return self._tasks.page(workspace, page, page_size)
+            return self._tasks.page(workspace, page, page_size, sort, where)
+
+    def task_revisions(self, workspace: str, name: str, *, page: int = 1, page_size: int = 100) -> Page[Revision]:
+        with self._lock:
+            return self._tasks.revisions_page(workspace, name, page, page_size)
+
+    def tag_task(self, workspace: str, name: str, tag: str, revision: str) -> Task:
+        with self._lock:
+            return self._tasks.tag(workspace, name, tag, revision)
+
+    def delete_task(self, workspace: str, name: str) -> None:
+        with self._lock:
+            self._tasks.remove(workspace, name)
 
     def published(
         self, kind: Literal["task", "taskset"], after: datetime | None = None, *, limit: int = 1000
@@ -138,25 +232,81 @@ class MemoryCatalog:
         with self._lock:
             return (self._tasks if kind == "task" else self._tasksets).published(after)[:limit]
 
-    def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
+    def put_taskset(
+        self, workspace: str, name: str, body: TasksetInput, *, project: str | None = None, create: bool = False
+    ) -> tuple[Taskset, bool]:
         _check(workspace, name, body.tags)
         with self._lock:
-            pinned = self._pin(workspace, body.tasks)
+            self._check_project(workspace, project)
+            pinned = self._pin(workspace, self._members(body))
             content = body.model_copy(update={"tasks": pinned})
             digest = _digest(
                 lambda: taskset_digest(
                     pinned, description=body.description, files_ref=body.files_ref, metadata=body.metadata
                 )
             )
-            return self._tasksets.put(workspace, name, digest, content, body.tags)
+            return self._tasksets.put(workspace, name, digest, content, body.tags, project, create)
 
     def get_taskset(self, workspace: str, name: str, revision: str | None = None) -> Taskset:
         with self._lock:
             return self._tasksets.get(workspace, name, revision)
 
-    def list_tasksets(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Taskset]:
+    def list_tasksets(
+        self,
+        workspace: str,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        sort: Sort = Sort.CREATED,
+        where: Filter | None = None,
+    ) -> Page[Taskset]:
         with self._lock:
-            return self._tasksets.page(workspace, page, page_size)
+            return self._tasksets.page(workspace, page, page_size, sort, where)
+
+    def taskset_revisions(self, workspace: str, name: str, *, page: int = 1, page_size: int = 100) -> Page[Revision]:
+        with self._lock:
+            return self._tasksets.revisions_page(workspace, name, page, page_size)
+
+    def tag_taskset(self, workspace: str, name: str, tag: str, revision: str) -> Taskset:
+        with self._lock:
+            return self._tasksets.tag(workspace, name, tag, revision)
+
+    def delete_taskset(self, workspace: str, name: str) -> None:
+        with self._lock:
+            self._tasksets.remove(workspace, name)
+
+    def put_project(self, workspace: str, name: str) -> tuple[Project, bool]:
+        _check(workspace, name, ())
+        with self._lock:
+            new = (workspace, name) not in self._projects
+            made = Project(name=name, workspace=workspace, created_at=datetime.now(UTC))
+            return self._projects.setdefault((workspace, name), made), new
+
+    def list_projects(self, workspace: str, *, page: int = 1, page_size: int = 100) -> Page[Project]:
+        with self._lock:
+            here = [project for (where, _), project in sorted(self._projects.items()) if where == workspace]
+            return _page(here, page, page_size)
+
+    def delete_project(self, workspace: str, name: str) -> None:
+        with self._lock:
+            if (workspace, name) not in self._projects:
+                raise NotFound(f"Project not found: {workspace}/{name}")
+            for held in (self._tasks.projects, self._tasksets.projects):
+                if any(where == workspace and project == name for (where, _), project in held.items()):
+                    raise Conflict(f"The project '{name}' is in use")
+            del self._projects[workspace, name]
+
+    def _check_project(self, workspace: str, project: str | None) -> None:
+        if project is not None and (workspace, project) not in self._projects:
+            raise Refused(f"no project '{project}'")
+
+    def _members(self, body: TasksetInput) -> Sequence[str]:
+        if body.tasks is not None:
+            return body.tasks
+        by_id = {record_id: f"{workspace}/{name}" for (workspace, name), record_id in self._tasks.ids.items()}
+        if unknown := [text for text in body.task_ids or () if text not in by_id]:
+            raise Refused("members that cannot be taken", [Problem(text, "is the id of no task") for text in unknown])
+        return [by_id[text] for text in body.task_ids or ()]
 
     def _pin(self, workspace: str, members: Sequence[str]) -> list[str]:
         pinned: dict[str, str] = {}
@@ -306,14 +456,22 @@ class MemoryCatalog:
 
 def _make_taskset(body: TasksetInput, **common: Any) -> Taskset:
     return Taskset(
-        **common, metadata=body.metadata, tasks=body.tasks, description=body.description, files_ref=body.files_ref
+        **common, metadata=body.metadata, tasks=body.tasks or [], description=body.description, files_ref=body.files_ref
     )
 
 
+def _body(record: Record) -> Any:
+    common = {"id", "name", "workspace", "project", "revision", "tags", "created_at", "updated_at"}
+    return record.model_dump(mode="json", exclude=common)
+
+
 def _check(workspace: str, name: str, tags: Sequence[str]) -> None:
-    for problem in (name_problem(workspace), name_problem(name), *map(tag_problem, tags)):
+    for problem in (name_problem(workspace), name_problem(name)):
         if problem:
             raise Refused(problem)
+    for problem in map(tag_problem, tags):
+        if problem:
+            raise Malformed(problem)
 
 
 def _digest(make: Callable[[], str]) -> str:

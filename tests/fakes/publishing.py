@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harbor_assets.domain.errors import Refused
-from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput, taskset_digest
+from harbor_assets.domain.tasks import HarborTask, Task, TaskInput, Taskset, TasksetInput, taskset_digest
 
 
 class MemoryPublishTarget:
@@ -26,6 +26,7 @@ class MemoryPublishTarget:
 
     def put_task(self, workspace: str, name: str, body: TaskInput) -> tuple[Task, bool]:
         self._write(f"put_task {name}")
+        assert isinstance(body.spec, HarborTask)
         source = body.spec.source
         if (source.fileset_ref, source.files_hash) not in self.archives:
             raise Refused(f"the archive {source.fileset_ref} of task '{name}' is not stored")
@@ -49,10 +50,10 @@ class MemoryPublishTarget:
     def put_taskset(self, workspace: str, name: str, body: TasksetInput) -> tuple[Taskset, bool]:
         self._write(f"put_taskset {name}")
         pinned = {task.ref for task in self.tasks.values()}
-        if missing := [ref for ref in body.tasks if ref not in pinned]:
+        if missing := [ref for ref in body.tasks or () if ref not in pinned]:
             raise Refused(f"taskset members do not exist: {', '.join(missing)}")
         digest = taskset_digest(
-            body.tasks, description=body.description, files_ref=body.files_ref, metadata=body.metadata
+            body.tasks or (), description=body.description, files_ref=body.files_ref, metadata=body.metadata
         )
         known = self.tasksets.get((workspace, name))
         if known and known.digest == digest:
@@ -65,7 +66,7 @@ class MemoryPublishTarget:
             revision=known.revision + 1 if known else 1,
             created_at=datetime.now(UTC),
             updated_at=datetime.now(UTC),
-            tasks=sorted(body.tasks),
+            tasks=sorted(body.tasks or ()),
             description=body.description,
             files_ref=body.files_ref,
             digest=digest,

@@ -107,6 +107,7 @@ class World:
             artifacts=self.artifacts,
             verifier=self.verifier,
             images=self.taskset_images,
+            projects=self.catalog,
         )
 
     def publish(self, *names: str, taskset: str = "suite") -> str:

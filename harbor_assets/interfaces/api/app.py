@@ -7,10 +7,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.engine.registration import NoMetrics
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.api.routes.files import files_router
 from harbor_assets.interfaces.api.routes.images import images_router
 from harbor_assets.interfaces.api.routes.leaderboard import leaderboard_router
+from harbor_assets.interfaces.api.routes.projects import projects_router
 from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
 from harbor_assets.interfaces.api.routes.runs import check_router, runs_router
 from harbor_assets.interfaces.api.strict import validation_answer
@@ -38,7 +40,7 @@ def create_app(backend: Backend) -> FastAPI:
     app.add_exception_handler(Exception, _our_fault)
     workspaces = APIRouter(prefix=BASE)
     for router in (
-        tasks_router(backend.tasks, backend.verifier),
+        tasks_router(backend.tasks, backend.verifier, backend.metrics or NoMetrics()),
         tasksets_router(backend.tasks),
         images_router(backend.images),
         check_router(backend.evaluations),
@@ -47,8 +49,15 @@ def create_app(backend: Backend) -> FastAPI:
         workspaces.include_router(router)
     if backend.rankings is not None:
         workspaces.include_router(leaderboard_router(backend.rankings))
+    if backend.projects is not None:
+        workspaces.include_router(projects_router(backend.projects))
     app.include_router(workspaces)
     app.include_router(files_router(backend.artifacts, backend.scratch))
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def description() -> dict[str, Any]:
+        """The API's description, where most tools look for it."""
+        return app.openapi()
 
     @app.get("/healthz", tags=["service"], include_in_schema=False)
     @app.get("/apis/evals/v1/healthz", tags=["service"])

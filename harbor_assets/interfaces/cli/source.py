@@ -134,11 +134,11 @@ def _as_suite(taskset: Taskset, tasks: Sequence[Task]) -> Suite:
             SourceTask(
                 index=index,
                 stored_name=task.name,
-                native_task_id=task.spec.native_task_id,
+                native_task_id=task.harbor.native_task_id,
                 folder="",
                 status="",
-                instruction=task.spec.instruction or "",
-                config=task.spec.config,
+                instruction=task.harbor.instruction or "",
+                config=task.harbor.config,
             )
             for index, task in enumerate(by_name)
         ),

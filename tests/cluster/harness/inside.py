@@ -50,10 +50,10 @@ def submit(taskset: str, tasks: int, image: str | None = None, **options: Any) -
             PlannedTask(
                 index=i,
                 name=task.name,
-                native_task_id=task.spec.native_task_id,
+                native_task_id=task.harbor.native_task_id,
                 ref=task.ref,
-                fileset_ref=task.spec.source.fileset_ref,
-                files_hash=task.spec.source.files_hash,
+                fileset_ref=task.harbor.source.fileset_ref,
+                files_hash=task.harbor.source.files_hash,
                 trial_key="0" * 64,
                 images={"agent": image} if image else {},
             )
