@@ -121,9 +121,9 @@ class BaseImages:
         """Each once; tasks that can have none are left out (building them says why). Raises as `TaskFolders`."""
         found: dict[str, None] = {}
         for task in tasks:
-            folder = self._folders.get(task.spec.source)
+            folder = self._folders.get(task.harbor.source)
             with suppress(ImagesImpossible):
-                for need in plan_images(task.spec.config, lambda path, at=folder: (at / path).is_file()):
+                for need in plan_images(task.harbor.config, lambda path, at=folder: (at / path).is_file()):
                     found |= dict.fromkeys(self._of(need, folder))
         return list(found)
 
