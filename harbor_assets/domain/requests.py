@@ -57,8 +57,8 @@ class Target(Body):
     @field_validator("agent_kwargs")
     @classmethod
     def _no_plaintext(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for at, why in credentials.plaintext(arguments):
-            raise ValueError(f"{at} {why}")
+        if found := [f"{at} {why}" for at, why in credentials.plaintext(arguments)]:
+            raise ValueError("; ".join(found))
         return arguments
 
     @field_validator("env_secrets")

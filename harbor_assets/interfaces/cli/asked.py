@@ -95,7 +95,8 @@ def read_request_file(path: Path) -> RequestFile:
         text = data.decode("utf-8-sig")
         document = read_yaml(text) if is_yaml else read_json(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(where, [Problem("", f"it is not {'YAML' if is_yaml else 'JSON'}: {error}")]) from None
+        kind = "YAML" if is_yaml else f"JSON, which it would be by its name; YAML ends in {' or '.join(sorted(_YAML))}"
+        raise Refused(where, [Problem("", f"it is not {kind}: {error}")]) from None
     if isinstance(document, dict) and isinstance(spec := document.get("spec"), dict) and "tasks" in spec:
         how = "take it out; the tasks are named on the command line, by --harbor-dir or --taskset, and --tasks"
         raise Refused(where, [Problem("spec.tasks", how)])
