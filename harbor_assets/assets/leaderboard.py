@@ -5,6 +5,7 @@ import dagster as dg
 from harbor_assets.assets.suites import OWNERS
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.engine.ranking import Rankings
+from harbor_assets.events.leaderboard import leaderboard_metadata
 
 
 @dg.asset(
@@ -22,5 +23,4 @@ def leaderboard(rankings: dg.ResourceParam[Rankings]) -> dg.MaterializeResult:
         done = rankings.rebuild()
     except HarborAssetsError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    metadata = {"runs": done.written, "not_written": dg.MetadataValue.json(dict(done.failed))}
-    return dg.MaterializeResult(metadata=metadata)
+    return dg.MaterializeResult(metadata=leaderboard_metadata(done))

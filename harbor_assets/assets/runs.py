@@ -17,6 +17,7 @@ from harbor_assets.domain.plans import PlannedTask
 from harbor_assets.engine.execution import Ended
 from harbor_assets.engine.lifecycle import RunEngine
 from harbor_assets.events.bundles import bundle_metadata
+from harbor_assets.events.leaderboard import leaderboard_event
 from harbor_assets.events.trials import task_result_event
 from harbor_assets.partitions import RUN_TAG, RUN_TASKS, RUNS, quietly, run_task_key
 
@@ -131,6 +132,8 @@ def merged_bundle(context: dg.AssetExecutionContext, engine: dg.ResourceParam[Ru
         raise dg.Failure(str(error), allow_retries=False) from error
     if settled.error:
         raise dg.Failure(settled.error, allow_retries=False)
+    if event := leaderboard_event(settled.ranked):
+        context.log_event(event)
     metadata = bundle_metadata(
         plan, rows, phase=settled.phase, state=settled.state, place=lambda path: engine.place(run_id, path)
     )

@@ -10,6 +10,7 @@ from harbor_assets.cluster.upkeep import Upkeep
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.engine.lifecycle import RunEngine, Settled
 from harbor_assets.events.bundles import bundle_metadata
+from harbor_assets.events.leaderboard import leaderboard_event
 from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS
 
 
@@ -42,6 +43,8 @@ def merged_bundle_on_cluster(
                 state=settled.state,
                 place=lambda path: engine.place(run_id, path),
             )
+            if event := leaderboard_event(settled.ranked):
+                context.log_event(event)
             yield dg.MaterializeResult(metadata=metadata)
         upkeep.finish(run_id, settled)
     except HarborAssetsError as error:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from harbor_assets.domain import bundle
 from harbor_assets.domain.errors import NotFound
@@ -34,8 +33,8 @@ class BundleMaker:
         self._tasks, self._artifacts, self._tables, self._report = tasks, artifacts, tables, report
         self._scratch = scratch
 
-    def make(self, run: Run, rows: Sequence[TrialOutcome], *, phase: RunPhase, ended_at: datetime) -> dict[str, Any]:
-        """Write the bundle; returns what a person wants to see beside it. `rows`: one per planned trial.
+    def make(self, run: Run, rows: Sequence[TrialOutcome], *, phase: RunPhase, ended_at: datetime) -> None:
+        """Write the bundle. `rows`: one per planned trial.
 
         Raises `Broken` if rows and plan do not fit, `StorageFull`.
         """
@@ -50,7 +49,6 @@ class BundleMaker:
                 self._artifacts.put_file(f"{key}/{name}", folder / name)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return _told(content, self._artifacts.url(f"{key}/{bundle.REPORT}"))
 
     def _write(self, content: BundleContent, folder: Path) -> Iterator[str]:
         """Make every file in `folder`; yields the names in the order of storing."""
@@ -172,19 +170,3 @@ def _pour(pieces: Iterable[bytes], path: Path) -> None:
     with path.open("wb") as file:
         for piece in pieces:
             file.write(piece)
-
-
-def _told(content: BundleContent, report: str) -> dict[str, Any]:
-    """The figures that a bundle's materialisation shows."""
-    outcomes = content.outcomes
-    scored = outcomes.policies.scored_only
-    return {
-        "report": report,
-        "mean": scored.mean,
-        "mean_missing_as_zero": outcomes.policies.missing_as_zero.mean,
-        "trials_planned": outcomes.planned,
-        "trials_scored": scored.coverage.trials,
-        "tasks": scored.coverage.of_tasks,
-        "tasks_scored": scored.coverage.tasks,
-        **{f"outcome_{name}": n for name, n in outcomes.counts.items() if n},
-    }

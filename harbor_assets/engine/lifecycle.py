@@ -4,10 +4,9 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from harbor_assets.domain.errors import NotReady, StorageFull
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
@@ -19,7 +18,7 @@ from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.inspection import Finding, Inspection
 from harbor_assets.engine.ports import Archived, Artifacts, RunCatalog, TaskFolders, TrialRunner
-from harbor_assets.engine.ranking import Rankings
+from harbor_assets.engine.ranking import Ranked, Rankings
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +27,14 @@ log = logging.getLogger(__name__)
 class Settled:
     """What settling decided. Not yet written as the run's phase: that is `finish`, the last act of all.
 
-    `error` says why merging failed; `metadata` is what a person sees beside the bundle in Dagster.
+    `error` says why merging failed, `ranked` what was written to the leaderboard (None: there is none, or no bundle).
     """
 
     phase: RunPhase
     state: ResultState
     ended_at: datetime
     error: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
+    ranked: Ranked | None = None
 
 
 def _now() -> datetime:
@@ -157,12 +156,12 @@ class RunEngine:
         )
         ended_at = run.ended_at or max((t.end for r in rows for t in r.tries if t.end), default=self._clock())
         error = unmerged
-        metadata: dict[str, Any] = {}
+        ranked: Ranked | None = None
         try:
             if unmerged is None:
-                metadata = self._bundles.make(run, rows, phase=phase, ended_at=ended_at)
+                self._bundles.make(run, rows, phase=phase, ended_at=ended_at)
                 if self._rankings is not None:
-                    metadata["leaderboard"] = str(self._rankings.settled(run_id))
+                    ranked = self._rankings.settled(run_id)
         except Exception as failure:
             if isinstance(failure, StorageFull) and run.lost_workers < MAX_LOST_WORKERS:
                 raise
@@ -173,7 +172,7 @@ class RunEngine:
             state=result_state(phases, merged=error is None),
             ended_at=ended_at,
             error=error,
-            metadata={"phase": str(phase), **metadata},
+            ranked=ranked,
         )
 
     def settle_again(self, run_id: str) -> tuple[Settled, RunPlan, Sequence[TrialOutcome]]:

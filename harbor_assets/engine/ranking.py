@@ -24,10 +24,12 @@ BATCH = 200  # bundles in one transaction: their tables lie in scratch space mea
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """What an ingest did: how many runs were written, and why others were not (run id, or empty, and the reason)."""
+    """What an ingest did: how many runs were written, why others were not (run id, or empty, and the reason), and how
+    many stand on the leaderboard now."""
 
     written: int = 0
     failed: tuple[tuple[str, str], ...] = ()
+    runs: int = 0
 
     def __str__(self) -> str:
         said = [f"{self.written} written", *(f"{run or 'not written'}: {why}" for run, why in self.failed)]
@@ -50,23 +52,26 @@ class Rankings:
         """Write a run that was just merged, and what earlier settling could not write. Never raises: the run's own
         result does not depend on the leaderboard, which is caught up with by the next settling, or a rebuild."""
         try:
-            missing = set(self._runs.ended_runs()) - self._store.run_ids() - {run_id}
-            return self._write([run_id, *sorted(missing)[: BATCH - 1]])
+            there = self._store.run_ids()
+            missing = set(self._runs.ended_runs()) - there - {run_id}
+            return self._write([run_id, *sorted(missing)[: BATCH - 1]], there=there)
         except Exception as error:
             log.exception("the leaderboard was not written for %s; the next settling tries again", run_id)
             return Ranked(failed=(("", f"{type(error).__name__}: {error}"),))
 
     def rebuild(self) -> Ranked:
         """Make the leaderboard afresh from every bundle there is. Killed midway, the old one stays."""
-        return self._write(list(self._runs.ended_runs()), afresh=True)
+        return self._write(list(self._runs.ended_runs()))
 
-    def _write(self, run_ids: Sequence[str], *, afresh: bool = False) -> Ranked:
+    def _write(self, run_ids: Sequence[str], *, there: frozenset[str] | None = None) -> Ranked:
+        """Beside the runs that are `there`; afresh if None."""
         failed: list[tuple[str, str]] = []
         with self._folder() as folder:
-            written = self._store.write(self._bundles(run_ids, folder, failed), afresh=afresh)
+            written = self._store.write(self._bundles(run_ids, folder, failed), afresh=there is None)
         for run_id, why in failed:
             log.warning("%s is not on the leaderboard: %s", run_id, why)
-        return Ranked(written, tuple(failed))
+        ranked = (there or frozenset()) | ({*run_ids} - {run_id for run_id, _ in failed})
+        return Ranked(written, tuple(failed), len(ranked))
 
     def _bundles(self, run_ids: Sequence[str], folder: Path, failed: list[tuple[str, str]]) -> Iterator[RankedBundle]:
         for run_id in run_ids:

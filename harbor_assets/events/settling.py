@@ -1,4 +1,5 @@
-"""Telling Dagster of a run that has ended: what was published for it, its bundle, the checks, and its final words.
+"""Telling Dagster of a run that has ended: what was published for it, its bundle, the checks, the leaderboard, and its
+final words.
 
 Safe to be killed anywhere and done again. Keys are added under `lock`, since adding by two at once can break both.
 """
@@ -15,6 +16,7 @@ from harbor_assets.domain.plans import PlannedTask, RunPlan
 from harbor_assets.engine.inspection import Finding
 from harbor_assets.engine.lifecycle import Settled
 from harbor_assets.events.bundles import bundle_event, bundle_metadata, check_event
+from harbor_assets.events.leaderboard import leaderboard_event
 from harbor_assets.events.suites import task_event, taskset_event
 from harbor_assets.events.trials import Place
 from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS, TASKS, TASKSETS
@@ -80,6 +82,8 @@ def report_settled(
     if settled.error is None:
         metadata = bundle_metadata(plan, rows, phase=settled.phase, state=settled.state, place=place)
         instance.report_runless_asset_event(bundle_event(plan.run_id, metadata))
+    if event := leaderboard_event(settled.ranked):
+        instance.report_runless_asset_event(event)
     for finding in findings:
         if not _checked(instance, finding.name, plan.run_id):
             instance.report_runless_asset_event(check_event(plan.run_id, finding))

@@ -27,6 +27,8 @@ class Sandbox(Enum):
 
     auto = "auto"
     process = "process"
+    docker = "docker"
+    podman = "podman"
     kubernetes = "kubernetes"
 
 
@@ -35,7 +37,7 @@ class Submission(dg.Config):
 
     taskset: str = Field(
         description="Taskset to run: workspace/name, or workspace/name#digest for one revision. The asset `taskset` "
-        "lists them, and so does `harbor-assets tasksets list`.",
+        "lists them: `ref` in the metadata of each of its partitions.",
         examples=["default/hello-world-suite-3e2e2903"],
     )
     agent: str = Field(default="oracle", description="Harbor agent, by name. oracle applies each task's own solution.")

@@ -1,5 +1,6 @@
 import csv
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from harbor_assets.engine.bundle_rows import BundleRows
 from harbor_assets.engine.ports import BundleTables
 from harbor_assets.engine.ranking import Rankings
 from harbor_assets.interfaces.api.app import create_app
-from harbor_assets.interfaces.backend import Backend
 from harbor_assets.leaderboard.parquet import ParquetTables
 from harbor_assets.leaderboard.store import DuckDbLeaderboard
 from tests.cli.conftest import Cli
@@ -60,7 +60,8 @@ def settle(w: World, tmp_path: Path, *rewards: float) -> str:
 
 def test_settled_runs_are_listed_with_mean_and_coverage(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):
     run_id = settle(w, tmp_path, 1.0, 0.5)
-    assert str(rankings.settled(run_id)) == "1 written"
+    ranked = rankings.settled(run_id)
+    assert (str(ranked), ranked.runs) == ("1 written", 1)
     said = cli("leaderboard")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines()[0].split() == "TASKSET SANDBOX AGENT MODEL MEAN SCORED TASKS RUN".split()
@@ -109,7 +110,7 @@ def test_a_rebuild_names_the_runs_whose_bundle_is_gone(cli: Cli, w: World, ranki
 
 def test_a_service_answers_the_same(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):
     rankings.settled(settle(w, tmp_path, 1.0))
-    backend = Backend(w.evaluations, w.catalog, w.artifacts, w.verifier, rankings=rankings)
+    backend = replace(w.backend, rankings=rankings)
     with served(create_app(backend)) as url:
         assert cli("leaderboard", "--base-url", url).out == cli("leaderboard").out
         assert "1 run" in cli("leaderboard", "rebuild", "--base-url", url).out

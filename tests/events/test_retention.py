@@ -3,9 +3,11 @@
 from contextlib import nullcontext
 
 import dagster as dg
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harbor_assets.events import retention
 from harbor_assets.events.retention import retire, surplus
 from harbor_assets.partitions import run_of, run_task_key
 
@@ -45,6 +47,18 @@ def test_keys_go_and_the_events_stay():
         assert instance.get_dynamic_partitions("run") == ["run-0", "run-1", "run-2"]
         assert instance.get_materialized_partitions(dg.AssetKey("trial_results")) == {keys[0]}
         assert str(retired) == "3 partitions of 1 old runs retired"
+
+
+def test_more_keys_than_one_transaction_takes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(retention, "BATCH", 2)
+    with dg.DagsterInstance.ephemeral() as instance:
+        keys = keys_of([3, 4, 1])
+        instance.add_dynamic_partitions("run_task", keys)
+        instance.add_dynamic_partitions("run", keys)  # a set is nobody else's, also where keys are the same
+        retired = retire(instance, keep=5, active={"run-0"}, lock=nullcontext)
+        assert (retired.keys, retired.runs, retired.left) == (8, 1, 0)
+        assert instance.get_dynamic_partitions("run_task") == instance.get_dynamic_partitions("run")
+        assert instance.get_dynamic_partitions("run_task") == [*keys[:3], keys[-1]]
 
 
 def test_what_does_not_fit_into_one_call_is_said_and_goes_next_time():
