@@ -126,7 +126,7 @@ def test_a_cancel_before_the_first_slot_ends_at_once(deployed: Deployment) -> No
         run_id = deployed.submit(2)
         deployed.eventually(lambda: deployed.jobs(run_id))
         deployed.cli("runs", "cancel", run_id)
-        deployed.eventually(lambda: not deployed.left(run_id))
+        deployed.eventually(lambda: not deployed.get("jobs", f"harbor/run-id={run_id},harbor/role!=settle"))
     status = deployed.wait(run_id)
     assert (status["phase"], status["state"]) == ("cancelled", "none")
     assert indexes(status, "cancelled") == [0, 1]
