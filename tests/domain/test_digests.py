@@ -49,6 +49,29 @@ def test_the_worked_example_of_the_contract():
     assert digest_of(HELLO) == "d2b7b915255fa52a9d2ebec9390d75afbd568446d19ea6dc0459b79eda407c6b"
 
 
+def test_an_evaluator_task_has_the_digest_of_the_worked_example():
+    body = TaskInput.model_validate({"spec": {"kind": "evaluator", "intent": "Say hello"}})
+    assert body.digest() == "d2b7b915255fa52a9d2ebec9390d75afbd568446d19ea6dc0459b79eda407c6b"
+
+
+def test_what_an_evaluator_tasks_digest_is_made_of():
+    spec = {
+        "kind": "evaluator",
+        "intent": "i",
+        "inputs": {"extra": [1.0]},
+        "metrics": ["exact"],
+        "views": {"v": {"reducer": "mean", "signals": [{"metric": "m", "output": "o"}]}},
+    }
+    body = TaskInput.model_validate({"spec": spec}).qualified("ws")
+    completed = spec | {
+        "inputs": {"extra": [1.0], "instruction": None},
+        "metrics": ["ws/exact"],
+        "reference": {},
+        "views": {"v": {"reducer": "mean", "signals": [{"metric": "m", "output": "o", "weight": None}]}},
+    }
+    assert body.digest() == digest_of({"metadata": [], "spec": completed})
+
+
 def test_canonical_json_sorts_keys_escapes_and_has_no_spaces():
     assert canonical_json({"b": [1, 1.0], "a": "é"}) == b'{"a":"\\u00e9","b":[1,1.0]}'
 
