@@ -241,7 +241,7 @@ def test_five_writers_of_one_name_lose_and_double_nothing(w: World, same: bool):
 
 
 def test_every_failure_is_described_with_an_example(api: Api):
-    schema = api("GET", "/openapi.json").json()
+    schema = api("GET", "/apis/evals/openapi.json").json()
     put = schema["paths"]["/apis/evals/v2/workspaces/{workspace}/tasks/{name}"]["put"]
     assert {"200", "201", "400", "404", "409", "422", "503"} <= set(put["responses"])
     assert put["responses"]["422"]["content"]["application/json"]["example"]
