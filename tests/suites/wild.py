@@ -5,11 +5,14 @@ One maker for each; all offline and pure shell unless it says otherwise. See `ma
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.suites.make import DOCKERFILE, SOLVE, grade, make_task, script
+from harbor_assets.domain.endings import Ending
+from harbor_assets.domain.outcomes import Reason
+from tests.suites.make import DOCKERFILE, SOLVE, grade, make_task, memory_hog, script
 
 _REWARD = "/logs/verifier/reward.txt"
 
@@ -286,3 +289,79 @@ ODD_REWARDS = {
 def odd_reward(root: Path, kind: str) -> Path:
     """Tests that leave something else than a file where the reward belongs."""
     return make_task(root, f"reward-{kind}", test=ODD_REWARDS[kind])
+
+
+# --- and how each of them ends, in whichever sandbox ----------------------------------------------------------------
+
+GIVEN = ("WILD_GIVEN_VARIABLE", "given")  # in the environment of whoever runs `variables`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A task and its ending. `said` is part of the ending's message."""
+
+    maker: Callable[[Path], Path]
+    reason: Reason = Reason.GRADED
+    reward: float | None = 1.0
+    flags: tuple[str, ...] = ()
+    said: str = ""
+
+    def check(self, ending: Ending) -> None:
+        found = (ending.reason, ending.reward, ending.flags)
+        assert found == (self.reason, self.reward, self.flags), ending.message
+        assert self.said in (ending.message or "")
+
+
+CASES = (
+    Case(maker=steps_by_mean, reward=0.75),
+    Case(maker=steps_by_last, reward=0.5),
+    Case(maker=steps_given_up, reward=0.75, flags=("steps_not_run",)),
+    Case(maker=steps_with_files),
+    Case(maker=separate),
+    Case(maker=separate_environment),
+    Case(maker=separate_dockerfile),
+    Case(maker=collect),
+    Case(maker=collect_fails, flags=("collect_hook_failed",)),
+    Case(maker=users),
+    Case(maker=healthy_late),
+    Case(maker=variables),
+    Case(maker=docker_image),
+    Case(maker=old_schema),
+    Case(maker=pip_tools),
+    # What cannot be graded is no score.
+    Case(
+        maker=steps_without_a_reward,
+        reason=Reason.REWARD_NOT_A_NUMBER,
+        reward=None,
+        said="step 'second': reward.txt holds 'passed'",
+    ),
+    Case(
+        maker=steps_that_cannot_be_set_up,
+        reason=Reason.SANDBOX_START,
+        reward=None,
+        said="setup.sh exited with code 7: no such service",
+    ),
+    Case(maker=steps_that_are_not_healthy, reason=Reason.SANDBOX_START, reward=None, said="HealthcheckError"),
+    Case(maker=never_healthy, reason=Reason.SANDBOX_START, reward=None, said="after 2 consecutive retries: false"),
+    # A suite's author is told why.
+    Case(maker=solution_fails, reward=0.0, flags=("solution_exit_9",), said="solve.sh ended with exit code 9"),
+    Case(
+        maker=no_solution,
+        reason=Reason.GRADED_AFTER_AGENT_ERROR,
+        reward=0.0,
+        flags=("solution_missing",),
+        said="no solution/solve.sh",
+    ),
+    Case(
+        maker=memory_hog,
+        reason=Reason.GRADED_AFTER_MEMORY_LIMIT,
+        flags=("solution_exit_137", "memory_limit_hit"),
+        said="limit of 64 MB",
+    ),
+    Case(maker=memory_hog_in_tests, flags=("memory_limit_hit",), said="a process was killed"),
+    Case(maker=disk_hog, reward=0.0, flags=("solution_exit_1", "disk_limit_hit"), said="the task's disk was full"),
+    Case(maker=ghost_agent, reward=0.0, flags=("solution_exit_126", "user_missing"), said="no user 'ghost'"),
+    Case(
+        maker=ghost_verifier, reason=Reason.REWARD_MISSING, reward=None, flags=("user_missing",), said="no user 'ghost'"
+    ),
+)

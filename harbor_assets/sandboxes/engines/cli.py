@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 from harbor_assets.domain.errors import ServiceUnavailable
@@ -72,6 +73,7 @@ class Engine:
 
     kind: EngineKind
     program: str = ""
+    folder: Path | None = None  # where it is started: podman's monitor leaves a file `oom` there when memory runs out
 
     @property
     def command(self) -> str:
@@ -107,7 +109,12 @@ class Engine:
         """One call to its end, in this thread. Raises ServiceUnavailable if there is no such program, or no answer."""
         try:
             done = subprocess.run(
-                [self.command, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+                [self.command, *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+                cwd=self.folder,
             )
         except FileNotFoundError as error:
             raise ServiceUnavailable(f"the command `{self.command}` is not installed here") from error
@@ -115,12 +122,12 @@ class Engine:
             raise ServiceUnavailable(f"`{self.command} {words[0]}` did not answer within {seconds:g} s") from error
         return Answer(done.returncode, done.stdout, done.stderr)
 
-    async def ask(self, *words: str, seconds: float = CALL_SECONDS) -> Answer:
+    async def ask(self, *words: str, seconds: float = CALL_SECONDS, stdin: bytes | None = None) -> Answer:
         """As `call`, on the event loop. Raises ControlPlaneError: within a trial nothing is known of a sandbox then."""
-        process = await self.open(words, stdin=None)
+        process = await self.open(words, stdin=None if stdin is None else asyncio.subprocess.PIPE)
         try:
             async with asyncio.timeout(seconds):
-                out, err = await process.communicate()
+                out, err = await process.communicate(stdin)
         except TimeoutError as error:
             raise ControlPlaneError(f"`{self.command} {words[0]}` did not answer within {seconds:g} s") from error
         finally:
@@ -149,6 +156,7 @@ class Engine:
                 stdout=stdout,
                 stderr=subprocess.PIPE,
                 limit=1 << 20,
+                cwd=self.folder,
             )
         except FileNotFoundError as error:
             raise ControlPlaneError(f"the command `{self.command}` is gone") from error

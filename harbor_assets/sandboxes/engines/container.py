@@ -5,11 +5,12 @@ import contextlib
 import re
 import secrets
 import time
+from asyncio.subprocess import Process
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harbor_assets.sandboxes.engines.cli import Engine, EngineFailed
+from harbor_assets.sandboxes.engines.cli import Engine, EngineFailed, ended
 from harbor_assets.sandboxes.errors import (
     ControlPlaneError,
     SandboxDeadline,
@@ -62,6 +63,7 @@ class Container:
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+    idle: dict[str, list[Process]] = field(default_factory=dict)  # clients kept for the next command, by user
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -134,6 +136,8 @@ class Container:
 
     async def remove(self) -> None:
         """Remove it and what is its own. Idempotent. Raises ControlPlaneError if that cannot be made sure of."""
+        kept, self.idle = [client for clients in self.idle.values() for client in clients], {}
+        await asyncio.gather(*map(ended, kept))
         answer = await self.engine.ask("rm", "-f", "-v", self.name, seconds=REMOVE_SECONDS)
         if answer.code and not answer.no_such:
             raise ControlPlaneError(f"the container {self.name} could not be removed: {answer.said}")

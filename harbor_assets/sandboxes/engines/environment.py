@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, override
+from typing import Any, override
 
 from harbor.environments.base import ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
@@ -20,15 +20,16 @@ from harbor_assets.sandboxes.engines import commands
 from harbor_assets.sandboxes.engines.channel import EngineChannel
 from harbor_assets.sandboxes.engines.cli import Engine, EngineKind
 from harbor_assets.sandboxes.engines.container import LABEL_RUN, LABEL_TRIAL, Container, Order
-from harbor_assets.sandboxes.engines.guard import Guard, guard
+from harbor_assets.sandboxes.engines.guard import Guard, guard, guard_folder
 from harbor_assets.sandboxes.engines.images import runnable
 from harbor_assets.sandboxes.environment import SandboxEnvironment
-from harbor_assets.sandboxes.errors import SandboxImagePullError, SandboxLost, SandboxStartError
+from harbor_assets.sandboxes.errors import SandboxImagePullError, SandboxLost, SandboxStartError, UnknownUser
 from harbor_assets.sandboxes.output import Output
 from harbor_assets.sandboxes.scripts import script
 
 LIFETIME_SECONDS = 24 * 3600  # where nobody says how long the sandbox may be needed
 AFTER_SECONDS = 600  # a container's own end beyond the run's deadline: the worker ends first, and says why
+_LOOK_SECONDS = 60.0  # it takes a few milliseconds
 # Without a route and without an address nothing can be reached: what an engine says of itself is not taken for it.
 _CLOSED = """n=0
 while read -r _; do n=$((n + 1)); done </proc/net/route
@@ -60,7 +61,8 @@ class EngineEnvironment(SandboxEnvironment):
         deadline_seconds: float | None = None,
         **kwargs: Any,
     ) -> None:
-        self._engine, self._home, self._run_id = Engine(engine), Path(home), run_id
+        self._home, self._run_id = Path(home), run_id
+        self._engine = Engine(engine, folder=guard_folder(self._home))
         self._images, self._image_configs = dict(images), dict(image_config or {})
         self._deadline = time.monotonic() + (deadline_seconds or LIFETIME_SECONDS)
         self._box: Container | None = None
@@ -104,9 +106,9 @@ class EngineEnvironment(SandboxEnvironment):
             raise SandboxStartError(
                 f"the sandbox {self._engine.kind} mounts no folders of the machine; remove `mounts`"
             )
+        self._guard = await asyncio.to_thread(guard, self._home, self._engine)
         image = await self._image()
         sizes = self._sizes()
-        self._guard = await asyncio.to_thread(guard, self._home, self._engine)
         self._guard.began()
         try:
             box = await Container.start(
@@ -160,10 +162,11 @@ class EngineEnvironment(SandboxEnvironment):
         command = self._ensure_dirs_command(folders)
         if workdir := self.task_env_config.workdir:  # as an engine does; every command starts there
             command = f"{self._ensure_dirs_command([workdir], chmod=False)}\n{command}"
-        body = commands.install(command)
-        ended = await self._channel().send(["sh"], lambda stdin: _write(stdin, body))
-        if ended.code:
-            raise SandboxStartError(f"our scripts and {', '.join(folders)} cannot be made in the image: {ended.why}")
+        box = self._running()
+        made = await self._engine.ask("exec", "-i", "-u", "0", box.name, "sh", stdin=commands.install(command))
+        if made.code:
+            await box.ask_after(made.said)
+            raise SandboxStartError(f"our scripts and {', '.join(folders)} cannot be made in the image: {made.said}")
 
     @override
     async def stop(self, delete: bool) -> None:
@@ -186,10 +189,10 @@ class EngineEnvironment(SandboxEnvironment):
         with self._watched():
             if network_policy.network_mode is NetworkMode.NO_NETWORK:
                 await box.disconnect()
-                answer = await self._engine.ask("exec", "-u", "0", box.name, "sh", "-c", _CLOSED)
-                if answer.code:
-                    await box.ask_after(answer.said)
-                    raise SandboxStartError(f"no-network is not in force: {answer.text or answer.said}")
+                looked, _ = await commands.run(box, _CLOSED.encode(), user="0", timeout=_LOOK_SECONDS)
+                if looked.code != 0:
+                    said = (looked.out + looked.err).decode(errors="replace").strip()
+                    raise SandboxStartError(f"no-network is not in force: {said or 'nobody could look'}")
                 how = "none"
             elif network_policy.network_mode is NetworkMode.PUBLIC:
                 await box.connect()
@@ -213,14 +216,18 @@ class EngineEnvironment(SandboxEnvironment):
         who = self._resolve_user(user)
         who = str(self._image_config.user or "" if who is None else who)
         body = script(command, cwd=cwd or self.task_env_config.workdir, env=self._merge_env(env) or {})
-        with self._watched():
-            done, kills = await commands.run(
-                box,
-                body,
-                user="0" if who == "root" else who,
-                timeout=timeout_sec or None,
-                on_chunk=self._on_chunk(),
-            )
+        try:
+            with self._watched():
+                done, kills = await commands.run(
+                    box,
+                    body,
+                    user="0" if who in ("", "root") else who,
+                    timeout=timeout_sec or None,
+                    on_chunk=self._on_chunk(),
+                )
+        except UnknownUser as error:  # the task's fault, and told as the sandbox `process` tells it
+            self._record.add_missing_user(who)
+            done, kills = Output(commands.CANNOT_RUN, b"", f"sandbox: {error}\n".encode()), -1
         return self._result(self._with_kills(done, kills), timeout_sec)
 
     def _with_kills(self, done: Output, kills: int) -> Output:
@@ -237,7 +244,3 @@ class EngineEnvironment(SandboxEnvironment):
         if self._box is None:
             raise SandboxLost("the sandbox is not running")
         return self._box
-
-
-def _write(stdin: BinaryIO, body: bytes) -> None:
-    stdin.write(body)

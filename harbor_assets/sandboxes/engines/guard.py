@@ -40,10 +40,9 @@ class Guard:
     """The containers of this process on one engine. Made once for each home and engine; see `guard`."""
 
     def __init__(self, home: Path, engine: Engine) -> None:
-        self._folder = home / "engines"
         self.owner = secrets.token_hex(8)
         self.labels = {LABEL: "sandbox", LABEL_HOME: home_label(home), LABEL_OWNER: self.owner}
-        self._path = self._folder / f"{engine.kind}-{self.owner}"
+        self._path = guard_folder(home) / f"{engine.kind}-{self.owner}"
         self._lock = _held(self._path)
         self._watcher = subprocess.Popen(
             ["sh", "-c", _WATCH, "sh", engine.command, f"{LABEL_OWNER}={self.owner}", str(self._path)],
@@ -74,6 +73,11 @@ class Guard:
             self._path.unlink(missing_ok=True)
 
 
+def guard_folder(home: Path) -> Path:
+    """Where the locks of owners lie; made by `guard` and `alone`."""
+    return home.absolute() / "engines"
+
+
 _guards: dict[tuple[Path, str], Guard] = {}
 
 
@@ -98,7 +102,7 @@ def reap(home: Path) -> list[str]:
     """
     gone: list[str] = []
     with contextlib.suppress(FileNotFoundError):
-        for path in sorted((home / "engines").iterdir()):
+        for path in sorted(guard_folder(home).iterdir()):
             kind, _, owner = path.name.partition("-")
             if kind in KINDS and owner:
                 with _if_dead(path) as dead, contextlib.suppress(ServiceUnavailable):
@@ -155,7 +159,7 @@ def _held(path: Path) -> int:
 @contextlib.contextmanager
 def alone(home: Path, name: str) -> Iterator[None]:
     """One process of this home at a time, for what must not be done twice."""
-    folder = home / "engines"
+    folder = guard_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

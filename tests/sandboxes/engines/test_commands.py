@@ -12,7 +12,7 @@ import pytest
 from harbor.models.task.config import EnvironmentConfig
 
 from harbor_assets.sandboxes.engines.cli import Engine
-from harbor_assets.sandboxes.errors import SandboxLost, UnknownUser
+from harbor_assets.sandboxes.errors import SandboxLost
 
 from .conftest import kill, run
 
@@ -38,7 +38,7 @@ def test_what_a_command_sees_and_gives(sandbox: Make) -> None:
     run(main())
 
 
-def test_users(sandbox: Make) -> None:
+def test_users(sandbox: Make, tmp_path: Path) -> None:
     async def main() -> None:
         async with sandbox() as box:
             assert (await box.exec("id -un; echo $HOME")).stdout == "root\n/root\n"
@@ -46,10 +46,12 @@ def test_users(sandbox: Make) -> None:
             assert (seen.return_code, seen.stdout) == (0, "agent\nagent extra\n/home/agent\n")
             assert (await box.exec("id -u", user=1001)).stdout == "1001\n"
             assert (await box.exec("touch /etc/x", user="agent")).return_code == 1
-            with pytest.raises(UnknownUser, match="no such user"):
-                await box.exec("true", user="nobody-here")
+            ghost = await box.exec("true", user="nobody-here")
+            assert ghost.return_code == 126
+            assert "no such user" in ghost.stderr
 
     run(main())
+    assert json.loads((tmp_path / "trial/sandbox.json").read_text())["missing_users"] == ["nobody-here"]
 
 
 def test_nothing_secret_is_an_argument(sandbox: Make) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
 
+from harbor_assets.sandboxes.engines.cli import EngineKind
 from harbor_assets.sandboxes.engines.environment import EngineEnvironment
 
 
-async def hold(engine: str, home: str, folder: str, image: str) -> None:
+async def hold(engine: EngineKind, home: str, folder: str, image: str) -> None:
     (Path(folder) / "trial").mkdir()
     (Path(folder) / "environment").mkdir()
     box = EngineEnvironment(
@@ -34,4 +35,5 @@ async def hold(engine: str, home: str, folder: str, image: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(hold(*sys.argv[1:]))
+    kind, *rest = sys.argv[1:]
+    asyncio.run(hold("docker" if kind == "docker" else "podman", *rest))
