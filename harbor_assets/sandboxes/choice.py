@@ -1,5 +1,6 @@
 """Which sandbox a run gets on this machine, and how Harbor is told of it."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ ENVIRONMENTS = {
     "kubernetes": "harbor_assets.sandboxes.kubernetes.environment:KubernetesEnvironment",
 }
 NAMED = "named in the request"
+FOUND_SECONDS = 30.0  # longer than a command takes to its run, short enough for who has just started an engine
 
 
 class LocalSandboxes:
@@ -46,6 +48,7 @@ class LocalSandboxes:
         base_images: Callable[[Sequence[Task]], Sequence[str]],
     ) -> None:
         self._home, self._engines, self._registries, self._base_images = home, engines, registries, base_images
+        self._found: dict[tuple[str, ...], tuple[float, str | None]] = {}
 
     def choose(self, requested: str, tasks: Callable[[], Sequence[Task]]) -> SandboxChoice:
         """See `engine.ports.SandboxChooser`."""
@@ -60,8 +63,7 @@ class LocalSandboxes:
             raise _unfit(requested, "runs on a deployment; name its service with --base-url, or take process")
         absences: list[str] = []
         for engine in self._engines:
-            why = engine.absence() if engine.installed else f"{engine.kind} is not installed"
-            why = why or self._lack(engine, tasks())
+            why = self._absence(engine) or self._lack(engine, tasks())
             if why is None:
                 text = f"auto: {engine.kind} answers and has every image the tasks begin from"
                 return SandboxChoice(kind=engine.kind, why=text)
@@ -71,12 +73,32 @@ class LocalSandboxes:
     def _lack(self, engine: "Engine", tasks: Sequence[Task]) -> str | None:
         """Why the engine cannot give these tasks their images; None if it can."""
         registry = self._registries(engine)
-        for image in self._base_images(tasks):
+
+        def without(image: str) -> str | None:
             try:
                 registry.resolve(image)
             except HarborAssetsError as error:
                 return f"{engine.kind} cannot get {image}: {error}"
-        return None
+            return None
+
+        lacks = (
+            self._once((engine.command, image), lambda image=image: without(image))
+            for image in self._base_images(tasks)
+        )
+        return next((lack for lack in lacks if lack), None)
+
+    def _absence(self, engine: "Engine") -> str | None:
+        if not engine.installed:
+            return f"{engine.kind} is not installed"
+        return self._once((engine.command,), engine.absence)
+
+    def _once(self, key: tuple[str, ...], look: Callable[[], str | None]) -> str | None:
+        """What was found a moment ago is not looked up again: a command asks for its images and for its run."""
+        at, found = self._found.get(key, (-FOUND_SECONDS, None))
+        if time.monotonic() - at >= FOUND_SECONDS:
+            found = look()
+            self._found[key] = time.monotonic(), found
+        return found
 
     def _process(self, why: str) -> SandboxChoice:
         from harbor_assets.sandboxes.process.host import check, fingerprint

@@ -61,7 +61,7 @@ def test_a_poor_locale_is_no_error(tmp_path: Path):
 
 def test_ctrl_c_while_a_suite_is_read_starts_nothing(tmp_path: Path):
     suite = make.make_suite(tmp_path / "suite", 400)
-    process = start("runs", "submit", "--harbor-dir", suite, "--wait")
+    process = start("runs", "submit", "--harbor-dir", suite, "--sandbox", "process", "--wait")
     home = Path(os.environ["HARBOR_ASSETS_HOME"])
     until = time.monotonic() + 30
     while not (home / "cache" / "suites.db").exists():

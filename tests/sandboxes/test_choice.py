@@ -1,5 +1,6 @@
 """Which sandbox `auto` takes, and what a named one that is not there is told."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 from harbor_assets.domain.errors import NotFound, Refused
 from harbor_assets.domain.images import base_images
 from harbor_assets.domain.plans import ImageConfig
+from harbor_assets.images.progress import BuildLog
 from harbor_assets.sandboxes.choice import LocalSandboxes
+from harbor_assets.sandboxes.engines import images
 from harbor_assets.sandboxes.engines.cli import Engine
 
 
@@ -62,6 +65,29 @@ def test_a_named_engine_that_is_not_there_is_refused_with_the_next_step(tmp_path
     with pytest.raises(Refused) as refused:
         chooser(tmp_path, [Engine("docker", "/nowhere/docker")]).choose("docker", lambda: ())
     assert "is not installed here; install docker, or take process" in str(refused.value)
+
+
+def test_a_registry_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    silent = tmp_path / "podman"
+    silent.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        "  image) echo no such image >&2; exit 1 ;;\n"
+        f"  pull) echo $2 >>{tmp_path}/pulls; echo Trying to pull $2...; exec sleep 60 ;;\n"
+        "esac\n"
+    )
+    silent.chmod(0o755)
+    monkeypatch.setattr(images, "ANSWER_SECONDS", 0.5)
+    engine = Engine("podman", str(silent))
+    registry = images.EngineImages(engine, home=tmp_path, context_key=str, log=BuildLog)
+    local = LocalSandboxes(
+        tmp_path, engines=[engine], registries=lambda engine: registry, base_images=lambda tasks: ["debian"]
+    )
+    began = time.monotonic()
+    why = [local._lack(engine, ()) for _ in range(2)]
+    assert why == ["podman cannot get debian: it is not here, and its registry did not answer within 0.5 s"] * 2
+    assert time.monotonic() - began < 30
+    assert (tmp_path / "pulls").read_text() == "debian\n"  # a command asks twice, and pulls once
 
 
 def test_a_docker_whose_daemon_is_away_does_not_answer(tmp_path: Path):

@@ -5,8 +5,11 @@ find it; of one that was built here it is the image's own id.
 """
 
 import contextlib
+import os
 import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +23,9 @@ from harbor_assets.sandboxes.engines.guard import alone
 
 PREFIX = "localhost/harbor-assets"  # of what is built here: a name that no registry answers for
 PULL_SECONDS = 1800.0  # of one image; a suite's largest are some 20 GB
+ANSWER_SECONDS = 8.0  # for a registry's first word, which takes one or two
 _ERROR_MAX = 2000
+_LOG_MAX = 1 << 20
 # Ends the build with our process: its stdin is our pipe. `exec 3<&0`: what runs behind `&` has none.
 _BOUND = """exec 3<&0
 "$@" </dev/null 3<&- &
@@ -112,13 +117,37 @@ class EngineImages:
         found = self._engine.image(image)
         if found is None:
             with alone(self._home, f"pull-{digest_of({'engine': self._engine.kind, 'image': image})[:32]}"):
-                answer = self._engine.call("pull", image, seconds=PULL_SECONDS)
+                answer = self._pull(image)
             found = self._engine.image(image)
             if found is None:
                 if answer.engine_gone:
                     raise ServiceUnavailable(f"{self._engine.kind} does not answer: {answer.said}")
                 raise NotFound(f"it is not here, and `{self._engine.kind} pull` failed: {answer.said}")
         return _reference(image, found)
+
+    def _pull(self, image: str) -> Answer:
+        """A pull to its end, unless the registry says nothing at first: engines try for minutes then."""
+        with tempfile.TemporaryFile() as out:
+            try:
+                process = subprocess.Popen(
+                    [self._engine.command, "pull", image], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/"
+                )
+            except FileNotFoundError as error:
+                raise ServiceUnavailable(f"the command `{self._engine.command}` is not installed here") from error
+            began = time.monotonic()
+            try:
+                while process.poll() is None:
+                    took = time.monotonic() - began
+                    if took > ANSWER_SECONDS and not _answered(_content(out)):
+                        raise NotFound(f"it is not here, and its registry did not answer within {ANSWER_SECONDS:g} s")
+                    if took > PULL_SECONDS:
+                        raise ServiceUnavailable(f"the pull did not end within {PULL_SECONDS:g} s")
+                    time.sleep(0.1)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    process.wait()
+            return Answer(process.returncode, b"", _content(out).strip())
 
     def exists(self, ref: str) -> bool:
         """See `ImageRegistry`."""
@@ -137,6 +166,17 @@ class EngineImages:
             workdir=config.get("WorkingDir") or None,
             env={name: value for name, _, value in pairs},
         )
+
+
+def _content(file: IO[bytes]) -> bytes:
+    return os.pread(file.fileno(), _LOG_MAX, 0)
+
+
+def _answered(said: bytes) -> bool:
+    """Whether a pull tells of more than its beginning."""
+    return any(
+        line and not line.startswith((b"Trying to pull", b"Resolving", b"Resolved")) for line in said.splitlines()
+    )
 
 
 def runnable(engine: Engine, ref: str) -> str | None:

@@ -8,11 +8,17 @@ import sys
 import tarfile
 from pathlib import Path
 
-IMAGE = "localhost/harbor-assets-tests/base:3"
+IMAGE = "localhost/harbor-assets-tests/base:4"
 PROGRAMS = """bash base64 cat chmod chown cp cut date dd env find grep head id kill ln ls mkdir mkfifo mv nice ps pwd rm
 rmdir sed seq setsid sh sleep sort stat tail tar tee timeout touch tr true uname wc yes""".split()
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 _PASSWD = "root:x:0:0:root:/root:/bin/bash\nagent:x:1001:1001::/home/agent:/bin/bash\n"
+_USERADD = """#!/bin/sh
+# useradd -m NAME
+id=$((2000 + $(wc -l </etc/passwd)))
+echo "$2:x:$id:$id::/home/$2:/bin/bash" >>/etc/passwd
+mkdir -p "/home/$2" && chown "$id:$id" "/home/$2"
+"""
 _GROUP = "root:x:0:\nagent:x:1001:\nextra:x:2002:agent\n"
 
 
@@ -27,7 +33,8 @@ def _archive() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for folder, mode in (("usr/bin", 0o755), ("usr/sbin", 0o755), ("usr/lib", 0o755), ("usr/lib64", 0o755),
-                             ("tmp", 0o1777), ("root", 0o700), ("home/agent", 0o755), ("etc", 0o755)):  # fmt: skip
+                             ("tmp", 0o1777), ("root", 0o700), ("home/agent", 0o755), ("etc", 0o755),
+                             ("opt", 0o755)):  # fmt: skip
             info = tarfile.TarInfo(folder)
             info.type, info.mode = tarfile.DIRTYPE, mode
             info.uid = info.gid = 1001 if folder == "home/agent" else 0
@@ -36,9 +43,10 @@ def _archive() -> bytes:
             info = tarfile.TarInfo(name)
             info.type, info.linkname = tarfile.SYMTYPE, target
             tar.addfile(info)
-        for name, text in (("etc/passwd", _PASSWD), ("etc/group", _GROUP)):
+        texts = {"etc/passwd": _PASSWD, "etc/group": _GROUP, "usr/sbin/useradd": _USERADD}
+        for name, text in texts.items():
             info = tarfile.TarInfo(name)
-            info.size = len(text)
+            info.size, info.mode = len(text), 0o755 if text.startswith("#!") else 0o644
             tar.addfile(info, io.BytesIO(text.encode()))
         libraries: set[str] = set()
         for program in PROGRAMS:
