@@ -54,7 +54,8 @@ class LocalSandboxes:
         """See `engine.ports.SandboxChooser`."""
         engines: Mapping[str, Engine] = {engine.kind: engine for engine in self._engines}
         if requested in engines:
-            if absence := engines[requested].absence():
+            engine = engines[requested]
+            if absence := self._once((engine.command, "named"), engine.absence):
                 raise _unfit(requested, absence)
             return SandboxChoice.model_validate({"kind": requested, "why": NAMED})
         if requested == "process":

@@ -30,6 +30,7 @@ LABEL, LABEL_HOME, LABEL_OWNER, LABEL_RUN, LABEL_TRIAL = (
 )
 PATIENCE_SECONDS = 30.0  # for an engine that does not answer: a restart of one takes a few seconds
 REMOVE_SECONDS = 60.0
+LET_GO_SECONDS = 5.0  # for a client without work to end, which takes a tenth of a second
 # A shell in `wait` reaps whatever is orphaned to it; `sleep` as PID 1 would not. Signals without a handler do not reach
 # a PID 1 from inside. It ends by itself at its deadline, whoever else is dead by then.
 _IDLE = (
@@ -137,7 +138,7 @@ class Container:
     async def remove(self) -> None:
         """Remove it and what is its own. Idempotent. Raises ControlPlaneError if that cannot be made sure of."""
         kept, self.idle = [client for clients in self.idle.values() for client in clients], {}
-        await asyncio.gather(*map(ended, kept))
+        await asyncio.gather(*map(_let_go, kept))
         answer = await self.engine.ask("rm", "-f", "-v", self.name, seconds=REMOVE_SECONDS)
         if answer.code and not answer.no_such:
             raise ControlPlaneError(f"the container {self.name} could not be removed: {answer.said}")
@@ -218,6 +219,16 @@ class Container:
     async def _last_words(self) -> str:
         answer = await self.engine.ask("logs", self.name)
         return " ".join((answer.out + answer.err).decode(errors="replace").split())[-500:] or "it said nothing"
+
+
+async def _let_go(client: Process) -> None:
+    """End a kept client by the end of its stdin, by force if that does not help: it may be a script around another."""
+    if client.stdin:
+        client.stdin.close()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LET_GO_SECONDS):
+            await client.wait()
+    await ended(client)
 
 
 def container_name(session: str) -> str:

@@ -147,7 +147,7 @@ class EngineImages:
                 if process.returncode is None:
                     process.kill()
                     process.wait()
-            return Answer(process.returncode, b"", _content(out).strip())
+            return Answer(process.wait(), b"", _content(out).strip())
 
     def exists(self, ref: str) -> bool:
         """See `ImageRegistry`."""
