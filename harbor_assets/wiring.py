@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from harbor_assets.cluster.executions import ClusterExecutions
     from harbor_assets.cluster.upkeep import Upkeep
     from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxKind
+    from harbor_assets.engine.agent_evals import AgentEvals
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier
@@ -265,6 +266,21 @@ class Services:
             ),
             profiles=self.profiles,
             images_of=self.images_of,
+        )
+
+    @cached_property
+    def agent_evals(self) -> "AgentEvals":
+        """Evaluations of given outputs."""
+        from harbor_assets.engine.agent_evals import AgentEvals
+        from harbor_assets.templating import SandboxedTemplates
+
+        return AgentEvals(
+            tasks=self.catalog,
+            metrics=self.catalog,
+            evals=self.catalog,
+            artifacts=self.artifacts,
+            templates=SandboxedTemplates(),
+            version=version("harbor-assets"),
         )
 
     @cached_property

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 # Every version of the schema, oldest first: the names of the scripts in migrations/versions.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 HEAD = REVISIONS[-1]
 
 METADATA = MetaData(
@@ -225,3 +225,38 @@ IMAGE_CLAIMS = Table(
     Column("holder", String(64), nullable=False),
     Column("until", Utc, nullable=False),
 )
+
+# Metrics never change, so one row each. `derived`: it came inside a task, and is named by its content.
+METRICS = Table(
+    "metrics",
+    METADATA,
+    Column("id", String(64), primary_key=True),
+    Column("workspace", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("project", String(255)),
+    Column("metric_type", String(255), nullable=False),
+    Column("derived", Boolean, nullable=False),
+    Column("created_at", Utc, nullable=False),
+    Column("updated_at", Utc, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("workspace", "name"),
+)
+
+
+def _eval_table(name: str) -> Table:
+    return Table(
+        name,
+        METADATA,
+        Column("id", String(64), primary_key=True),
+        Column("workspace", String(255), nullable=False),
+        Column("name", String(255), nullable=False),
+        Column("created_at", Utc, nullable=False),
+        Column("updated_at", Utc, nullable=False),
+        Column("body", Text, nullable=False),
+        UniqueConstraint("workspace", "name"),
+    )
+
+
+# Evaluations of given outputs: what was asked, and what came of it. Either can be deleted without the other.
+EVAL_JOBS = _eval_table("eval_jobs")
+EVAL_RESULTS = _eval_table("eval_results")

@@ -1,24 +1,7 @@
 """Registering a task: what it stands on is looked at first, and that counts, not what the client says of it."""
 
-from collections.abc import Sequence
-
-from harbor_assets.domain.errors import Problem, Refused
-from harbor_assets.domain.tasks import HarborTask, InlineMetric, Task, TaskInput
+from harbor_assets.domain.tasks import HarborTask, Task, TaskInput
 from harbor_assets.engine.ports import MetricResolver, TaskCatalog, TaskVerifier
-
-
-class NoMetrics:
-    """`MetricResolver` where no metrics are stored: none can be named, and none is stored."""
-
-    def resolve(self, workspace: str, metrics: Sequence[str | InlineMetric]) -> Sequence[str]:
-        """Raises `Refused` unless there are none."""
-        problems = [
-            Problem(metric if isinstance(metric, str) else "a metric given whole", "is not stored here; leave it out")
-            for metric in metrics
-        ]
-        if problems:
-            raise Refused("The task names metrics that do not exist:", problems)
-        return ()
 
 
 def register_task(

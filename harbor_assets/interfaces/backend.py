@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from harbor_assets.engine.agent_evals import AgentEvals
     from harbor_assets.engine.evaluations import Evaluations
-    from harbor_assets.engine.ports import Artifacts, MetricResolver, ProjectCatalog, TaskCatalog, TaskVerifier
+    from harbor_assets.engine.metric_ports import MetricCatalog
+    from harbor_assets.engine.ports import Artifacts, ProjectCatalog, TaskCatalog, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
     from harbor_assets.engine.taskset_images import TasksetImages
     from harbor_assets.wiring import Services
@@ -17,7 +19,7 @@ class Backend:
     """The engine's service and the stores beside it, usable from several threads.
 
     `scratch` is where uploads lie until they are whole; None: the system's temporary folder. Without `projects`
-    no record can be put under one, without `metrics` no task can name one.
+    no record can be put under one.
     """
 
     evaluations: "Evaluations"
@@ -25,10 +27,11 @@ class Backend:
     artifacts: "Artifacts"
     verifier: "TaskVerifier"
     images: "TasksetImages"
+    metrics: "MetricCatalog"
+    agent_evals: "AgentEvals"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
     projects: "ProjectCatalog | None" = None
-    metrics: "MetricResolver | None" = None
 
     @classmethod
     def of(cls, services: "Services", scratch: Path | None = None) -> "Backend":
@@ -40,6 +43,8 @@ class Backend:
             verifier=services.verifier,
             scratch=scratch,
             images=services.taskset_images,
+            metrics=services.catalog,
+            agent_evals=services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,
         )

@@ -14,6 +14,7 @@ from harbor_assets.domain.policies import account
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, Task, TaskInput, TasksetInput
 from harbor_assets.domain.views import LogChunk
+from harbor_assets.engine.agent_evals import AgentEvals
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.images import ImageBuilds
 from harbor_assets.engine.planning import Deployment
@@ -21,6 +22,7 @@ from harbor_assets.engine.ports import TaskVerifier
 from harbor_assets.engine.ranking import Rankings
 from harbor_assets.engine.taskset_images import TasksetImages
 from harbor_assets.interfaces.backend import Backend
+from harbor_assets.templating import SandboxedTemplates
 from tests.fakes.artifacts import MemoryArtifacts
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -101,6 +103,14 @@ class World:
         )
         self.rankings: Rankings | None = None
         self.verifier: TaskVerifier = Believing()
+        self.agent_evals = AgentEvals(
+            tasks=self.catalog,
+            metrics=self.catalog,
+            evals=self.catalog,
+            artifacts=self.artifacts,
+            templates=SandboxedTemplates(),
+            version="0.1.0",
+        )
         self.backend = Backend(
             evaluations=self.evaluations,
             tasks=self.catalog,
@@ -108,6 +118,8 @@ class World:
             verifier=self.verifier,
             images=self.taskset_images,
             projects=self.catalog,
+            metrics=self.catalog,
+            agent_evals=self.agent_evals,
         )
 
     def publish(self, *names: str, taskset: str = "suite") -> str:

@@ -7,11 +7,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from harbor_assets.domain.errors import HarborAssetsError
-from harbor_assets.engine.registration import NoMetrics
 from harbor_assets.interfaces.api.limits import BodyLimit
+from harbor_assets.interfaces.api.routes.agent_evals import agent_evals_router
 from harbor_assets.interfaces.api.routes.files import files_router
 from harbor_assets.interfaces.api.routes.images import images_router
 from harbor_assets.interfaces.api.routes.leaderboard import leaderboard_router
+from harbor_assets.interfaces.api.routes.metrics import metrics_router
 from harbor_assets.interfaces.api.routes.projects import projects_router
 from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
 from harbor_assets.interfaces.api.routes.runs import check_router, runs_router
@@ -40,11 +41,13 @@ def create_app(backend: Backend) -> FastAPI:
     app.add_exception_handler(Exception, _our_fault)
     workspaces = APIRouter(prefix=BASE)
     for router in (
-        tasks_router(backend.tasks, backend.verifier, backend.metrics or NoMetrics()),
+        tasks_router(backend.tasks, backend.verifier, backend.metrics),
         tasksets_router(backend.tasks),
         images_router(backend.images),
         check_router(backend.evaluations),
         runs_router(backend.evaluations),
+        metrics_router(backend.metrics),
+        agent_evals_router(backend.agent_evals),
     ):
         workspaces.include_router(router)
     if backend.rankings is not None:
