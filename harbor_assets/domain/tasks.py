@@ -69,7 +69,6 @@ class TaskInputs(BaseModel):
     """What an agent is given: `instruction` is the only text it sees; whatever else is here, templates can name."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-    __pydantic_extra__: dict[str, JsonValue]
 
     instruction: str | None = None
 
