@@ -10,6 +10,7 @@ from harbor_assets.interfaces.cli import (
     config,
     context,
     edge,
+    evaluate,
     leaderboard,
     quickstart,
     runs,
@@ -36,6 +37,7 @@ app = typer.Typer(
 quickstart.add_to(app)
 tasksets.add_to(app)
 runs.add_to(app)
+evaluate.add_to(app)
 leaderboard.add_to(app)
 context.add_to(app)
 config.add_to(app)

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
+from harbor_assets.domain.agent_eval import AgentEvalJob, AgentEvalJobInput, AgentEvalResult
 from harbor_assets.domain.bundle import BUNDLE_FOLDER, OUTCOME_SUMMARY, SUMMARY
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.images import BuildRequest, ImageStatus, log_key
@@ -172,6 +173,26 @@ class Client:
         if self._backend is None:
             return f"{self.base_url}{self._file_path(run_id, path)}"
         return self._backend.artifacts.url(f"{bundle_key(run_id)}/{path}")
+
+    # --- evaluations of given outputs ---------------------------------------------------------------------------
+
+    def submit_agent_eval(self, body: AgentEvalJobInput) -> AgentEvalJob:
+        """Have given trials scored. Raises `Refused` with everything that cannot be resolved or scored."""
+        return self._send("POST", f"{self._base(self.workspace)}/agent-evaluate/jobs", body, AgentEvalJob)
+
+    def get_agent_eval_result(self, name: str) -> AgentEvalResult:
+        """The aggregates and counts of an evaluation. Raises `NotFound`."""
+        return AgentEvalResult.model_validate_json(self._get(self._agent_eval_result(name)))
+
+    def download_agent_eval(self, name: str, output: Path) -> Path:
+        """Write its bundle to `<output>/<name>/agent-eval-results`, all of it or nothing, as `download` does."""
+        base = f"{self._agent_eval_result(name)}/bundle"
+        files = _FILES.validate_json(self._get(base))
+        target = output / name / BUNDLE_FOLDER
+        return self._http.run(download_bundle(self._http, lambda path: _below(base, path), files, target, None))
+
+    def _agent_eval_result(self, name: str) -> str:
+        return f"{self._base(self.workspace)}/agent-eval-results/{segment(name)}"
 
     # --- leaderboard ----------------------------------------------------------------------------------------------
 
