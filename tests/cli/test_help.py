@@ -29,6 +29,7 @@ COMMANDS = [
     ("tasksets",),
     ("tasksets", "create"),
     ("tasksets", "build-images"),
+    ("evaluate",),
     ("leaderboard",),
     ("leaderboard", "rebuild"),
     ("runs",),
