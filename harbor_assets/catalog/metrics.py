@@ -1,7 +1,7 @@
 """Stored metrics (`MetricCatalog`), and evaluations of given outputs (`EvalCatalog`)."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from harbor_assets.catalog.schema import EVAL_JOBS, EVAL_RESULTS, METRICS
 from harbor_assets.domain.agent_eval import AgentEvalJob, AgentEvalResult
 from harbor_assets.domain.digests import canonical_json
 from harbor_assets.domain.errors import Broken, Conflict, NotFound, Problem, Refused
+from harbor_assets.domain.filters import Fact, Filter, holds
 from harbor_assets.domain.metrics.bodies import DERIVED, InlinePayload, Metric, MetricInline
 from harbor_assets.domain.names import Ref, nearest
 from harbor_assets.domain.validation import problems_of
@@ -66,16 +67,21 @@ class SqlMetrics:
         page_size: int = 100,
         sort: MetricSort = "created_at",
         include_derived: bool = False,
-        metric_type: str | None = None,
+        where: Filter | None = None,
     ) -> Page[Metric]:
-        """See `MetricCatalog`."""
-        where = [METRICS.c.workspace == workspace]
+        """See `MetricCatalog`. A filter looks at each metric of the workspace: there are hundreds, not millions."""
+        here = [METRICS.c.workspace == workspace]
         if not include_derived:
-            where.append(METRICS.c.derived.is_(False))
-        if metric_type is not None:
-            where.append(METRICS.c.metric_type == metric_type)
-        rows, total = self._page(METRICS, where, page, page_size, sort)
-        return Page([_metric(row) for row in rows], page, page_size, total)
+            here.append(METRICS.c.derived.is_(False))
+        if where is None:
+            rows, total = self._page(METRICS, here, page, page_size, sort)
+            return Page([_metric(row) for row in rows], page, page_size, total)
+        check_page(page, page_size)
+        with self._database.read() as connection:
+            rows = connection.execute(select(METRICS).where(*here).order_by(*_order(METRICS, sort))).all()
+        found = [row for row in rows if holds(where, _facts(row), json.loads(row.body))]
+        shown = found[(page - 1) * page_size : page * page_size]
+        return Page([_metric(row) for row in shown], page, page_size, len(found))
 
     def delete_metric(self, workspace: str, name: str) -> None:
         """See `MetricCatalog`."""
@@ -172,8 +178,7 @@ class SqlMetrics:
         self, table: Table, where: Sequence[ColumnElement[bool]], page: int, page_size: int, sort: MetricSort
     ) -> tuple[Sequence[Row[Any]], int]:
         check_page(page, page_size)
-        column = table.c[sort.removeprefix("-")]
-        order = (column.desc(), table.c.name.desc()) if sort.startswith("-") else (column, table.c.name)
+        order = _order(table, sort)
         with self._database.read() as connection:
             total = connection.scalar(select(func.count()).select_from(table).where(*where)) or 0
             query = select(table).where(*where).order_by(*order).limit(page_size).offset((page - 1) * page_size)
@@ -185,6 +190,18 @@ class SqlMetrics:
                 raise _missing(connection, table, noun, workspace, name)
 
         self._database.write(work)
+
+
+def _order(table: Table, sort: MetricSort) -> Sequence[ColumnElement[Any]]:
+    column = table.c[sort.removeprefix("-")]
+    return (column.desc(), table.c.name.desc()) if sort.startswith("-") else (column, table.c.name)
+
+
+def _facts(row: Row[Any]) -> Iterator[Fact]:
+    """What filters ask of a metric."""
+    for name in ("id", "name", "project", "metric_type", "derived", "created_at", "updated_at"):
+        yield name, "", getattr(row, name)
+    yield "description", "", json.loads(row.body)["metadata"].get("description")
 
 
 def _row(

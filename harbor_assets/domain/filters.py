@@ -123,6 +123,7 @@ TASK_FIELDS: Final = _fields(
 TASKSET_FIELDS: Final = _fields(
     "taskset", description=Kind.SCALAR, tasks=Kind.MEMBERS, tags=Kind.TAGS, metadata=Kind.METADATA
 )
+METRIC_FIELDS: Final = _fields("metric", metric_type=Kind.SCALAR, description=Kind.SCALAR, derived=Kind.SCALAR)
 
 
 def condition(name: str, key: str, operator: Operator, value: Any, *, fields: Fields, workspace: str) -> Filter | None:

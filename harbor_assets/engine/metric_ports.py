@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 from pydantic import JsonValue
 
 from harbor_assets.domain.agent_eval import AgentEvalJob, AgentEvalResult
+from harbor_assets.domain.filters import Filter
 from harbor_assets.domain.metrics.bodies import Metric, MetricInline
 from harbor_assets.engine.ports import Page
 
@@ -35,9 +36,9 @@ class MetricCatalog(Protocol):
         page_size: int = 100,
         sort: MetricSort = "created_at",
         include_derived: bool = False,
-        metric_type: str | None = None,
+        where: Filter | None = None,
     ) -> Page[Metric]:
-        """Those made by name; with `include_derived` also those that came inside tasks."""
+        """Those that match `where`, made by name; with `include_derived` also those that came inside tasks."""
         ...
 
     def delete_metric(self, workspace: str, name: str) -> None:

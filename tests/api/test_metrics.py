@@ -68,6 +68,9 @@ def test_a_list_has_pages_orders_and_a_filter(client: TestClient):
     assert page["sort"] == "name"
     of_type = client.get(f"{HERE}/metrics", params={"filter[metric_type]": "mine"}).json()
     assert [row["name"] for row in of_type["data"]] == ["a"]
+    like = client.get(f"{HERE}/metrics", params={"filter": '{"description": {"$like": "THEIR"}, "derived": false}'})
+    assert [row["name"] for row in like.json()["data"]] == ["a"]
+    assert client.get(f"{HERE}/metrics", params={"filter[kind]": "x"}).status_code == 400
     assert client.get(f"{HERE}/metrics", params={"sort": "size"}).status_code == 422
     assert client.get(BASE.format(workspace="nobody") + "/metrics").json()["data"] == []
 

@@ -1,11 +1,11 @@
 """Metrics: create, read, list, delete. They never change, so there is no replacing. Statuses are the contract's."""
 
-from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from harbor_assets.domain.errors import Refused
+from harbor_assets.domain.filter_syntax import parse_filter
+from harbor_assets.domain.filters import METRIC_FIELDS
 from harbor_assets.domain.metrics.bodies import Metric, MetricInline
 from harbor_assets.engine.metric_ports import MetricCatalog, MetricSort
 from harbor_assets.interfaces.api.answers import (
@@ -18,9 +18,8 @@ from harbor_assets.interfaces.api.answers import (
     model,
     without_nulls,
 )
+from harbor_assets.interfaces.api.routes.records import Where
 from harbor_assets.interfaces.api.strict import StrictRoute
-
-_TYPE = "filter[metric_type]"
 
 
 def metrics_router(metrics: MetricCatalog) -> APIRouter:
@@ -40,17 +39,17 @@ def metrics_router(metrics: MetricCatalog) -> APIRouter:
         page: PageNumber = 1,
         page_size: PageSize = 100,
         sort: MetricSort = "created_at",
-        metric_type: Annotated[str | None, Query(alias=_TYPE, max_length=255)] = None,
+        where: Where = None,
     ) -> Response:
         """One page; null members are left out, as everywhere in record lists."""
-        _known_filters(request.query_params.keys())
+        asked = parse_filter(request.query_params.multi_items(), fields=METRIC_FIELDS, workspace=workspace)
         found = metrics.list_metrics(
             workspace,
             page=page,
             page_size=page_size,
             sort=sort,
             include_derived=include_derived,
-            metric_type=metric_type,
+            where=asked,
         )
         return listed(found, [without_nulls(row) for row in dumped(found.items)], sort=sort)
 
@@ -66,9 +65,3 @@ def metrics_router(metrics: MetricCatalog) -> APIRouter:
         return Response(status_code=204)
 
     return router
-
-
-def _known_filters(parameters: Iterable[str]) -> None:
-    others = [name for name in parameters if name.startswith("filter") and name != _TYPE]
-    if others:  # ignored, it would look as if it had matched
-        raise Refused(f"Metrics are filtered by {_TYPE} alone; leave {', '.join(others)[:200]} out")
