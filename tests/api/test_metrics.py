@@ -188,3 +188,21 @@ def test_results_over_data_sets_are_an_empty_list(client: TestClient):
     assert client.get(f"{HERE}/eval-results").json()["data"] == []
     assert client.get(f"{HERE}/eval-results/x").status_code == 404
     assert client.delete(f"{HERE}/eval-results/x").status_code == 404
+
+
+def test_a_task_names_stored_metrics_or_brings_its_own(client: TestClient):
+    put(client, "match")
+    spec = {"kind": "evaluator", "intent": "Capital?", "reference": {"expected": "Paris"}}
+    made = client.post(f"{HERE}/tasks/named", json={"spec": {**spec, "metrics": ["match"]}})
+    assert made.status_code == 201, made.text
+    assert made.json()["spec"]["metrics"] == ["default/match"]
+    brought = client.post(f"{HERE}/tasks/brought", json={"spec": {**spec, "metrics": [BODY]}})
+    assert brought.status_code == 201, brought.text
+    assert brought.json()["spec"]["metrics"] == [f"default/{EXACT.derived_name}"]
+    assert client.post(f"{HERE}/tasks/unknown", json={"spec": {**spec, "metrics": ["nope"]}}).status_code == 422
+    assert client.get(f"{HERE}/tasks/unknown").status_code == 404
+    client.put(f"{HERE}/tasksets/suite", json={"tasks": ["named", "brought"]})
+    given = [*trials("named"), *trials("brought", "Rome")]
+    job = client.post(f"{HERE}/agent-evaluate/jobs", json={"spec": {"tasks": "suite", "trials": given}})
+    assert job.status_code == 201, job.text
+    assert job.json()["spec"]["taskset_ref"].startswith("default/suite#")
