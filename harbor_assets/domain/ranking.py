@@ -41,7 +41,8 @@ class Leaderboard(Frozen):
 
 def ranked(run_id: str, metadata: RunMetadata, account: OutcomeSummary) -> RankedRun:
     """The line of a bundle, from its `metadata.json` and `outcomes.json` alone."""
-    labels, config = metadata.labels, metadata.target.config
+    labels, target = metadata.labels, metadata.target
+    config = target.config if target else {}
     scored = account.policies.scored_only
     return RankedRun(
         run_id=run_id,
@@ -58,7 +59,7 @@ def ranked(run_id: str, metadata: RunMetadata, account: OutcomeSummary) -> Ranke
         mean_missing_as_zero=account.policies.missing_as_zero.mean,
         pass_at_k=scored.pass_at_k,
         coverage=scored.coverage,
-        harbor_version=metadata.target.version,
+        harbor_version=target.version if target else None,
         started_at=metadata.started_at,
         finished_at=metadata.finished_at,
     )

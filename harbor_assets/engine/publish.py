@@ -154,8 +154,9 @@ def publish_suite(
                 restored = _ensure_archive(target, known.harbor.source, packed)
                 event = UnchangedTask(known, restored)
             else:
-                body = _task_input(task, packed, workspace, packer.harbor_version, known)
-                _ensure_archive(target, body.spec.source, packed)
+                spec = _definition(task, packed, workspace, packer.harbor_version, known)
+                _ensure_archive(target, spec.source, packed)
+                body = TaskInput(spec=spec, metadata=known.metadata if known else [])
                 record, cut = target.put_task(workspace, task.stored_name, body)
                 event = PublishedTask(record) if cut else UnchangedTask(record)
         published.append((event.task, isinstance(event, PublishedTask)))
@@ -184,10 +185,10 @@ def _ensure_archive(target: PublishTarget, source: ArchiveSource, packed: Packed
     return True
 
 
-def _task_input(
+def _definition(
     task: SourceTask, packed: PackedTask, workspace: str, harbor_version: str, known: Task | None
-) -> TaskInput:
-    spec = HarborTask(
+) -> HarborTask:
+    return HarborTask(
         native_task_id=task.native_task_id,
         source=ArchiveSource(
             fileset_ref=fileset_ref(workspace, Path(task.folder).name, packed.files_hash),
@@ -199,4 +200,3 @@ def _task_input(
         views=known.spec.views if known else {},
         metrics=known.spec.metrics if known else [],
     )
-    return TaskInput(spec=spec, metadata=known.metadata if known else [])

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import batched
 
 import dagster as dg
-from dagster._core.storage.event_log.sql_event_log import DynamicPartitionsTable, SqlEventLogStorage
+from dagster._core.storage.event_log.schema import DynamicPartitionsTable
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
 from harbor_assets.partitions import RUN_TASKS, RUNS, run_of
 
