@@ -120,7 +120,7 @@ def test_records_of_before_the_facts_are_found_after_the_upgrade(url: str) -> No
         catalog.put_task("ws", "t", evaluator("x"))
         catalog.put_taskset("ws", "s", TasksetInput(tasks=["t"], description="d"))
     with create_engine(url).begin() as connection:  # as the version before left it
-        for table in ("task_facts", "taskset_facts", "projects"):
+        for table in ("task_facts", "taskset_facts", "projects", "metrics", "eval_results", "eval_jobs"):
             connection.execute(text(f"DROP TABLE {table}"))
         for noun in ("tasks", "tasksets"):
             for column in ("created_at", "updated_at"):
