@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import batched
 
 import dagster as dg
-from dagster._core.storage.event_log.schema import DynamicPartitionsTable
-from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
 from harbor_assets.partitions import RUN_TASKS, RUNS, run_of
 
@@ -65,6 +63,9 @@ def retire(
 
 def _delete(instance: dg.DagsterInstance, partitions: str, keys: Sequence[str]) -> None:
     """In one transaction: Dagster's own call takes one key, and commits each."""
+    from dagster._core.storage.event_log.schema import DynamicPartitionsTable
+    from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+
     storage, table = instance.event_log_storage, DynamicPartitionsTable.c
     assert isinstance(storage, SqlEventLogStorage)  # SQLite and Postgres both are
     with storage.index_connection() as connection:
