@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,15 +75,19 @@ class Deployment:
 
     @contextmanager
     def settings(self, **variables: str) -> Iterator[None]:
-        """Other settings of the code server, where the sensors run, while it lasts."""
-        deployment = "deploy/harbor-assets-code"
-        self.kubectl("set", "env", deployment, *(f"{name}={value}" for name, value in variables.items()))
-        self.kubectl("rollout", "status", deployment, "--timeout=180s")
+        """Other settings of the deployment while it lasts: for the sensors, and for every Job that is made meanwhile."""
+        before = json.loads(self.kubectl("get", "configmap", "harbor-assets-env", "-o", "json"))["data"]
+        self._set(variables)
         try:
             yield
         finally:
-            self.kubectl("set", "env", deployment, *(f"{name}-" for name in variables))
-            self.kubectl("rollout", "status", deployment, "--timeout=180s")
+            self._set({name: before.get(name) for name in variables})
+
+    def _set(self, variables: Mapping[str, str | None]) -> None:
+        patch = json.dumps({"data": dict(variables)})
+        self.kubectl("patch", "configmap", "harbor-assets-env", "--type=merge", "-p", patch)
+        self.kubectl("rollout", "restart", "deploy/harbor-assets-code")
+        self.kubectl("rollout", "status", "deploy/harbor-assets-code", "--timeout=180s")
 
     def api(self, path: str) -> Any:
         """What the service answers for a run; a question that costs little, unlike `ask`."""
