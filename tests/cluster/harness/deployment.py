@@ -75,7 +75,7 @@ class Deployment:
 
     @contextmanager
     def settings(self, **variables: str) -> Iterator[None]:
-        """Other settings of the deployment while it lasts: for the sensors, and for every Job that is made meanwhile."""
+        """Other settings of the deployment while it lasts: for the sensors and for every Job made meanwhile."""
         before = json.loads(self.kubectl("get", "configmap", "harbor-assets-env", "-o", "json"))["data"]
         self._set(variables)
         try:
