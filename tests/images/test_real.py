@@ -278,7 +278,8 @@ def test_two_processes_build_an_image_once(real: Real, tmp_path: Path):
     for process in processes:
         said, _ = process.communicate(timeout=180)
         assert said.strip() == "{'a': 'ready', 'b': 'failed'}"
-    assert real.built == ["a", "b"]
+    assert real.built.count("a") == 1
+    assert real.built.count("b") in (1, 2)  # who asks after a build has failed asks for it anew
 
 
 def test_a_builder_killed_in_the_middle_blocks_nobody_and_a_rerun_builds(real: Real, tmp_path: Path):

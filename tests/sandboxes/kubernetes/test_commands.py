@@ -155,14 +155,14 @@ def test_a_cut_stream_repeats_and_loses_nothing(sandbox: Make) -> None:
     async def work() -> None:
         async with sandbox() as box:
             chance = random.Random(7)
-            cutting = Cutting(box._pod, chance, 0.3)
+            cutting = Cutting(box._pod, chance, 0.15)  # a command takes 0.04 s at best: some are cut, some are not
             for i in range(15):
                 code, out, err = await sh(box, f"echo x >> /tmp/ran{i}; seq 1 50; echo e >&2; exit {i}")
                 assert (code, out, err) == (i, "".join(f"{n}\n" for n in range(1, 51)), "e\n")
             slow = await sh(box, "for n in $(seq 1 60); do echo $n; sleep 0.05; done; exit 9")
             assert slow[:2] == (9, "".join(f"{n}\n" for n in range(1, 61)))
             cutting.stop()
-            assert cutting.cuts > 5
+            assert cutting.cuts > 2
             assert (await sh(box, "cat /tmp/ran* | wc -l"))[1] == "15\n"
 
     run(work())
