@@ -4,6 +4,7 @@ It makes one Dagster run, whose single step runs every trial that has no outcome
 killed anywhere: the next command finds the run's lock free and starts another, which goes on from the outcome rows.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("harbor_assets.worker")
 
+GC_THRESHOLD = 50_000  # as a command has it: Dagster and Harbor are two thousand modules
 FAULT_VARIABLE = "HARBOR_ASSETS_TEST_DIE"  # for the tests that kill a worker: the moment at which it kills itself
 MOMENTS = ("started", "keys_added", "run_created", "step_ended", "settled")
 
@@ -37,6 +39,7 @@ def main(argv: Sequence[str]) -> int:
     run_id, fd = argv[1], int(argv[2])
     os.set_inheritable(fd, False)  # a sandbox that outlived us must not keep the run "alive"
     locks.write_owner(fd, os.getpid())
+    gc.set_threshold(GC_THRESHOLD)
     _set_up_log()
     try:
         settings = Settings.load()

@@ -1,5 +1,6 @@
 """What the API and the client in process stand on: the part of the wired services they use."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 class Backend:
     """The engine's service and the stores beside it, usable from several threads.
 
-    `scratch` is where uploads lie until they are whole; None: the system's temporary folder. Without `projects`
-    no record can be put under one.
+    `agent_evals` is made when it is asked for: it brings the engine of templates. `scratch` is where uploads lie until
+    they are whole; None: the system's temporary folder. Without `projects` no record can be put under one.
     """
 
     evaluations: "Evaluations"
@@ -28,7 +29,7 @@ class Backend:
     verifier: "TaskVerifier"
     images: "TasksetImages"
     metrics: "MetricCatalog"
-    agent_evals: "AgentEvals"
+    agent_evals: "Callable[[], AgentEvals]"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
     projects: "ProjectCatalog | None" = None
@@ -44,7 +45,7 @@ class Backend:
             scratch=scratch,
             images=services.taskset_images,
             metrics=services.catalog,
-            agent_evals=services.agent_evals,
+            agent_evals=lambda: services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,
         )

@@ -6,7 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from harbor_assets.domain.metrics.bodies import bundled
-from harbor_assets.interfaces.api.app import BASE, create_app
+from harbor_assets.interfaces.api.app import create_app
+from harbor_assets.interfaces.api.parts import BASE
 from tests.interfaces.backends import World
 
 HERE = BASE.format(workspace="default")

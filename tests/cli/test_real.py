@@ -1,7 +1,8 @@
-"""One real run by real processes: quickstart, then what every other command says of it."""
+"""One real run by real processes: quickstart, then what every other command says of it, and how little that imports."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +11,19 @@ import pytest
 
 from harbor_assets.sdk import local_client, read_bundle
 
+NOT_A_COMMANDS = {"dagster", "harbor", "duckdb", "jinja2", "kubernetes", "alembic", "uvicorn", "upath"}
+NOT_A_WORKERS = {"fastapi", "starlette", "httpx", "typer", "kubernetes", "uvicorn", "dagster_k8s", "dagster_webserver"}
+ROUTES = "harbor_assets.interfaces.api.routes."
 
-def harbor_assets(home: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+
+def harbor_assets(home: Path, *words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "harbor_assets", *map(str, words)],
         capture_output=True,
         text=True,
         timeout=120,
         cwd=home.parent,
-        env={**os.environ, "HARBOR_ASSETS_HOME": str(home)},
+        env={**os.environ, "HARBOR_ASSETS_HOME": str(home), **env},
     )
 
 
@@ -52,13 +57,36 @@ def test_what_it_gave_is_shown_and_downloaded(home: Path, run_id: str):
     assert [trial.status for trial in bundle.trials] == ["completed"]
 
 
+def imported(said: str) -> set[str]:
+    """The modules that Python's own account of imports names."""
+    return set(re.findall(r"^import time: +\d+ \| +\d+ \| +([\w.]+)$", said, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("words", "parts", "more"), [(("runs", "list"), {"runs"}, set()), (("leaderboard",), {"leaderboard"}, {"duckdb"})]
+)
+def test_a_command_imports_its_own_part_of_the_api(
+    home: Path, run_id: str, words: tuple[str, ...], parts: set[str], more: set[str]
+):
+    said = harbor_assets(home, *words, PYTHONPROFILEIMPORTTIME="1")
+    modules = imported(said.stderr)
+    assert {"fastapi", "sqlalchemy"} < modules
+    assert {name.split(".")[0] for name in modules}.isdisjoint(NOT_A_COMMANDS - more)
+    assert {name.removeprefix(ROUTES) for name in modules if name.startswith(ROUTES)} == parts
+
+
 def test_the_same_again_from_the_stored_taskset(home: Path, run_id: str):
     status = json.loads(harbor_assets(home, "runs", "status", run_id, "--json").stdout)
     taskset = status["run"]["taskset_ref"]
     words = ("--taskset", taskset, "--agent", "nop", "--sandbox", "process", "--wait")
-    said = harbor_assets(home, "runs", "submit", *words)
+    said = harbor_assets(home, "runs", "submit", *words, PYTHONPROFILEIMPORTTIME="1")
     assert said.returncode == 0, said.stderr
     assert "Mean 0.0000 (scored 1 of 1 trial, 1 of 1 task)" in said.stdout
+    again = re.search(r"Run (run-\w+) accepted", said.stdout)
+    assert again
+    modules = imported((home / "logs" / f"{again[1]}.log").read_text())
+    assert {"dagster", "harbor"} < modules
+    assert {name.split(".")[0] for name in modules}.isdisjoint(NOT_A_WORKERS)
 
 
 def test_python_sees_the_same_runs(home: Path, run_id: str, monkeypatch: pytest.MonkeyPatch):

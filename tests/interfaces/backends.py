@@ -119,7 +119,7 @@ class World:
             images=self.taskset_images,
             projects=self.catalog,
             metrics=self.catalog,
-            agent_evals=self.agent_evals,
+            agent_evals=lambda: self.agent_evals,
         )
 
     def publish(self, *names: str, taskset: str = "suite") -> str:

@@ -1,30 +1,23 @@
-"""The REST API as one FastAPI application. The SDK calls it in process; `serve` serves the same object."""
+"""The REST API as one FastAPI application, which `serve` serves, and in parts, which the SDK calls in process."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.interfaces.api.limits import BodyLimit
-from harbor_assets.interfaces.api.routes.agent_evals import agent_evals_router
-from harbor_assets.interfaces.api.routes.files import files_router
-from harbor_assets.interfaces.api.routes.images import images_router
-from harbor_assets.interfaces.api.routes.leaderboard import leaderboard_router
-from harbor_assets.interfaces.api.routes.metrics import metrics_router
-from harbor_assets.interfaces.api.routes.projects import projects_router
-from harbor_assets.interfaces.api.routes.records import tasks_router, tasksets_router
-from harbor_assets.interfaces.api.routes.runs import check_router, runs_router
+from harbor_assets.interfaces.api.parts import PARTS, Part, part_of
 from harbor_assets.interfaces.api.strict import validation_answer
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.problems import to_answer
 from harbor_assets.interfaces.version import version
 
-BASE = "/apis/evals/v2/workspaces/{workspace}"
 
-
-def create_app(backend: Backend) -> FastAPI:
+def create_app(backend: Backend, parts: Sequence[Part] = PARTS) -> FastAPI:
     """The application over a ready backend. Routes are plain functions: they run in threads and may block."""
     app = FastAPI(
         title="harbor-assets",
@@ -39,23 +32,9 @@ def create_app(backend: Backend) -> FastAPI:
     app.add_exception_handler(HarborAssetsError, _answer)
     app.add_exception_handler(RequestValidationError, validation_answer)
     app.add_exception_handler(Exception, _our_fault)
-    workspaces = APIRouter(prefix=BASE)
-    for router in (
-        tasks_router(backend.tasks, backend.verifier, backend.metrics),
-        tasksets_router(backend.tasks),
-        images_router(backend.images),
-        check_router(backend.evaluations),
-        runs_router(backend.evaluations),
-        metrics_router(backend.metrics),
-        agent_evals_router(backend.agent_evals),
-    ):
-        workspaces.include_router(router)
-    if backend.rankings is not None:
-        workspaces.include_router(leaderboard_router(backend.rankings))
-    if backend.projects is not None:
-        workspaces.include_router(projects_router(backend.projects))
-    app.include_router(workspaces)
-    app.include_router(files_router(backend.artifacts, backend.scratch))
+    for part in parts:
+        for router in part.routers(backend):
+            app.include_router(router, prefix=part.prefix)
 
     @app.get("/openapi.json", include_in_schema=False)
     def description() -> dict[str, Any]:
@@ -75,6 +54,25 @@ def create_app(backend: Backend) -> FastAPI:
         return {"status": "ok"}
 
     return app
+
+
+class PartedApp:
+    """The same application for calls in process: the routes of a part are made when it is first asked.
+
+    All of them take a third of a command's time, and a command asks one part or two.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._made: dict[str, FastAPI] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, as ASGI has it."""
+        part = part_of(scope["path"])
+        name = part.name if part else ""
+        if name not in self._made:
+            self._made[name] = create_app(self._backend, [part] if part else PARTS)
+        await self._made[name](scope, receive, send)
 
 
 async def _answer(_: Request, error: Exception) -> JSONResponse:

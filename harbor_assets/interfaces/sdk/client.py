@@ -64,9 +64,9 @@ class Client:
             self._archives: Archives = RemoteArchives(self._http)
             self._backend = None
             return
-        from harbor_assets.interfaces.api.app import create_app
+        from harbor_assets.interfaces.api.app import PartedApp
 
-        self._http = Http.in_process(InProcessTransport(create_app(service)))
+        self._http = Http.in_process(InProcessTransport(PartedApp(service)))
         self._archives = StoredArchives(service.artifacts)
         self._backend = service
 

@@ -26,10 +26,10 @@ from harbor_assets.domain.tasks import Body
 from harbor_assets.engine.ports import Artifacts
 from harbor_assets.interfaces.api.answers import Name, model
 from harbor_assets.interfaces.api.limits import TooLarge
+from harbor_assets.interfaces.api.parts import FILES
 from harbor_assets.interfaces.api.streams import CHUNK, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
-BASE = "/apis/files/v2/workspaces/{workspace}/filesets"
 _RECORDS = "fileset-records"  # beside `filesets`: a record under a fileset's own name could meet one of its files
 
 
@@ -58,7 +58,7 @@ class Fileset(BaseModel):
 
 def files_router(artifacts: Artifacts, scratch: Path | None) -> APIRouter:
     """`/filesets`. Uploads are written below `scratch` (None: the system's temporary folder) until they are whole."""
-    router = APIRouter(prefix=BASE, tags=["files"], route_class=StrictRoute)
+    router = APIRouter(prefix="/filesets", tags=["files"], route_class=StrictRoute)
 
     @router.post("", response_model=Fileset, status_code=201)
     def create(workspace: Name, body: NewFileset) -> Response:
@@ -174,5 +174,5 @@ async def _receive(pieces: AsyncIterator[bytes], path: Path) -> tuple[int, str]:
 
 
 def _stored(ref: str, workspace: str, name: str, path: str, size: int) -> Response:
-    url = f"{BASE.format(workspace=workspace)}/{name}/-/{path}"
+    url = f"{FILES.format(workspace=workspace)}/filesets/{name}/-/{path}"
     return JSONResponse({"file_ref": ref, "file_url": url, "path": path, "size": size})
