@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbor_assets.domain.plans import ENGINES
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from harbor_assets.cluster.executions import ClusterExecutions
     from harbor_assets.cluster.upkeep import Upkeep
     from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxKind
+    from harbor_assets.engine.access import Authenticator
     from harbor_assets.engine.agent_evals import AgentEvals
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
@@ -189,7 +191,7 @@ class Services:
             home=self.settings.home,
             locks_folder=self.settings.locks,
             logs_folder=self.settings.logs,
-            environment={**os.environ, **self.settings.as_environ()},
+            environment=self.settings.for_child(os.environ),
             reap=self._reap,
         )
 
@@ -262,7 +264,9 @@ class Services:
                 harbor_version=version("harbor"),
                 version=version("harbor-assets"),
                 # A worker on this machine inherits the environment; a Job has its own, which the service does not see.
-                variables=self.settings.trial_variables.split(",") if self._on_cluster else os.environ.keys(),
+                variables=self.settings.trial_variables.split(",")
+                if self._on_cluster
+                else self.settings.for_child(os.environ).keys(),
             ),
             profiles=self.profiles,
             images_of=self.images_of,
@@ -282,6 +286,15 @@ class Services:
             templates=SandboxedTemplates(),
             version=version("harbor-assets"),
         )
+
+    @cached_property
+    def authenticator(self) -> "Authenticator | None":
+        """Who tells the service's callers apart; None where nobody is asked. Raises `Refused` for a bad access file."""
+        if not self.settings.access:
+            return None
+        from harbor_assets.access import AccessFileAuthenticator
+
+        return AccessFileAuthenticator(Path(self.settings.access))
 
     @cached_property
     def rankings(self) -> "Rankings":

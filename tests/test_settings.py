@@ -174,3 +174,10 @@ def test_a_disk_on_which_only_artifacts_lie_yet_becomes_a_home(tmp_path: Path) -
     assert load(tmp_path).prepare_home() == tmp_path
     (tmp_path / "notes.txt").touch()  # what somebody puts into a home later is theirs to keep there
     assert load(tmp_path).prepare_home() == tmp_path
+
+
+def test_other_programs_of_ours_get_the_settings_and_no_token(tmp_path: Path):
+    settings = load(tmp_path, TOKEN="hunter2", OWNER="ann")
+    child = settings.for_child({"PATH": "/bin", "HARBOR_ASSETS_TOKEN": "hunter2", "HARBOR_ASSETS_OWNER": "bob"})
+    assert (child["PATH"], child["HARBOR_ASSETS_OWNER"]) == ("/bin", "ann")
+    assert "hunter2" not in str(child) + repr(settings) + str(settings.describe())

@@ -1,6 +1,6 @@
 """The members of a taskset: references as they are written, and the revisions they mean when it is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
@@ -21,12 +21,14 @@ def pin_of(text: str) -> tuple[str, str, str] | None:
     return (ref.workspace, ref.name, ref.digest) if ref.workspace and ref.digest else None
 
 
-def pin_members(connection: Connection, workspace: str, body: TasksetInput) -> list[str]:
+def pin_members(
+    connection: Connection, workspace: str, body: TasksetInput, readable: Callable[[str], bool]
+) -> list[str]:
     """The members as pinned references, sorted. Raises `Refused` naming all that are unknown or there twice."""
     problems: list[Problem] = []
     refs: list[tuple[str, Ref]] = []
     if body.task_ids is not None:
-        found = {stored.id: stored for stored in records.find_ids(connection, TASKS, body.task_ids)}
+        found = {s.id: s for s in records.find_ids(connection, TASKS, body.task_ids) if readable(s.workspace)}
         for text in body.task_ids:
             if text in found:
                 refs.append((text, Ref(found[text].workspace, found[text].name)))
@@ -37,7 +39,7 @@ def pin_members(connection: Connection, workspace: str, body: TasksetInput) -> l
             refs.append((text, Ref.parse(text, workspace=workspace)))
         except Refused as refused:
             problems.append(Problem(text[:80], refused.message[:400]))
-    resolved = _resolve(connection, [ref for _, ref in refs])
+    resolved = _resolve(connection, [ref for _, ref in refs if readable(ref.workspace)])
     pinned: dict[str, str] = {}
     for text, ref in refs:
         if (digest := resolved.get(ref)) is None:

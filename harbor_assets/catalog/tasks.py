@@ -17,6 +17,7 @@ from harbor_assets.catalog.records import LATEST, Stored
 from harbor_assets.catalog.schema import TASKS, TASKSETS, RecordTables
 from harbor_assets.catalog.search import condition as search_condition
 from harbor_assets.catalog.search import write_facts
+from harbor_assets.domain.access import anywhere
 from harbor_assets.domain.digests import canonical_json
 from harbor_assets.domain.errors import Broken, HarborAssetsError, NotFound, Problem, Refused
 from harbor_assets.domain.facts import passing_facts, task_facts, taskset_facts
@@ -125,14 +126,21 @@ class SqlTasks:
             return records.published(connection, TASKS if kind == "task" else TASKSETS, after, limit)
 
     def put_taskset(
-        self, workspace: str, name: str, body: TasksetInput, *, project: str | None = None, create: bool = False
+        self,
+        workspace: str,
+        name: str,
+        body: TasksetInput,
+        *,
+        project: str | None = None,
+        create: bool = False,
+        readable: Callable[[str], bool] = anywhere,
     ) -> tuple[Taskset, bool]:
         """See `TaskCatalog`. Also raises `Refused` for values that cannot be stored."""
         records.check_names("taskset", workspace, name, body.tags)
 
         def work(connection: Connection) -> tuple[Taskset, bool]:
             check_project(connection, workspace, project)
-            pinned = pin_members(connection, workspace, body)
+            pinned = pin_members(connection, workspace, body, readable)
             content = body.model_dump(mode="json", exclude={"tags", "task_ids"}) | {"tasks": pinned}
             text, digest = _storable("taskset", name, lambda: (content, _digest_of_taskset(pinned, body)))
             stored, cut = records.publish(

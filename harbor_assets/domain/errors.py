@@ -5,6 +5,8 @@
     HarborAssetsError
     ├── Refused                 the request cannot be done as asked; nothing was started or stored
     │   ├── NotFound            the thing named does not exist
+    │   ├── Unauthenticated     nobody says who asks, or what says so is not accepted
+    │   ├── Forbidden           whoever asks may not do that
     │   ├── Conflict            somebody else changed the same thing first; look, then repeat
     │   ├── Malformed           a filter or a tag that cannot be read as one
     │   ├── BadArchive          a task's archive is not what the task says, or not one that can be unpacked
@@ -57,6 +59,14 @@ class Refused(HarborAssetsError):
 
 class NotFound(Refused):
     """The thing named does not exist."""
+
+
+class Unauthenticated(Refused):
+    """Nobody says who asks, or the token that says so is not accepted."""
+
+
+class Forbidden(Refused):
+    """Whoever asks is known, and may not do that."""
 
 
 class Conflict(Refused):

@@ -64,15 +64,17 @@ class Evaluations:
 
     # --- accept ---------------------------------------------------------------------------------------------------
 
-    def submit(self, workspace: str, request: RunRequest, *, idempotency_key: str | None = None) -> Submitted:
-        """Validate everything, freeze the plan, store it, start the run.
+    def submit(
+        self, workspace: str, request: RunRequest, *, idempotency_key: str | None = None, owner: str | None = None
+    ) -> Submitted:
+        """Validate everything, freeze the plan, store it, start the run. `owner`: who asks; None: the deployment's.
 
         Raises `Refused` with every problem at once or for an unusable key, `NotFound` for an unknown taskset,
         `IdempotencyConflict` for a key used with another request, `StorageFull` where a worker could write nothing.
         """
         if idempotency_key is not None:
             check_key(idempotency_key)
-        plan = self._planner.plan(workspace, request)
+        plan = self._planner.plan(workspace, request, owner=owner)
         if blocked := self._executions.blocked():
             raise StorageFull(blocked)
         active = self._runs.list_runs(workspace, active=True, owner=plan.owner, page_size=1000).items
@@ -110,11 +112,18 @@ class Evaluations:
         return RunStatus(run=run_summary(run, counts), tasks=tuple(self._task_views(run, rows)))
 
     def list_runs(
-        self, workspace: str, *, active: bool = False, mine: bool = False, page: int = 1, page_size: int = 100
+        self,
+        workspace: str,
+        *,
+        active: bool = False,
+        mine: bool = False,
+        owner: str | None = None,
+        page: int = 1,
+        page_size: int = 100,
     ) -> Page[RunSummary]:
-        """Runs of a workspace, newest first."""
-        owner = self._deployment.owner if mine else None
-        found = self._runs.list_runs(workspace, active=active, owner=owner, page=page, page_size=page_size)
+        """Runs of a workspace, newest first; `mine`: those of `owner` (None: the deployment's)."""
+        whose = (owner or self._deployment.owner) if mine else None
+        found = self._runs.list_runs(workspace, active=active, owner=whose, page=page, page_size=page_size)
         counts = self._runs.count_outcomes([run.id for run in found.items])
         items = [run_summary(run, counts.get(run.id, {})) for run in found.items]
         return Page(items, found.page, found.page_size, found.total, found.unreadable)

@@ -57,8 +57,8 @@ class RunPlanner:
         self._tasks, self._sandboxes, self._deployment = tasks, sandboxes, deployment
         self._profiles, self._images_of, self._clock = profiles, images_of, clock
 
-    def plan(self, workspace: str, request: RunRequest) -> RunPlan:
-        """Validate the whole request and freeze it.
+    def plan(self, workspace: str, request: RunRequest, *, owner: str | None = None) -> RunPlan:
+        """Validate the whole request and freeze it, as `owner`'s (None: the deployment's).
 
         Raises `Refused` with every problem at once, `NotFound` for an unknown taskset.
         """
@@ -90,7 +90,7 @@ class RunPlanner:
         return RunPlan(
             run_id=f"run-{secrets.token_hex(8)}",
             workspace=workspace,
-            owner=self._deployment.owner,
+            owner=owner or self._deployment.owner,
             created_at=self._clock(),
             taskset_ref=taskset.ref,
             tasks=tuple(

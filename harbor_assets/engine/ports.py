@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
+from harbor_assets.domain.access import anywhere
 from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.filters import Filter
 from harbor_assets.domain.images import ImageRecord, TaskImage, TaskImages
@@ -106,9 +107,19 @@ class TaskCatalog(Protocol):
         ...
 
     def put_taskset(
-        self, workspace: str, name: str, body: TasksetInput, *, project: str | None = None, create: bool = False
+        self,
+        workspace: str,
+        name: str,
+        body: TasksetInput,
+        *,
+        project: str | None = None,
+        create: bool = False,
+        readable: Callable[[str], bool] = anywhere,
     ) -> tuple[Taskset, bool]:
-        """As `put_task`; members are resolved and pinned. Raises `Refused` naming unknown or double members."""
+        """As `put_task`; members are resolved and pinned. Raises `Refused` naming unknown or double members.
+
+        Tasks in workspaces that are not `readable` are as if they were not there.
+        """
         ...
 
     def get_taskset(self, workspace: str, name: str, revision: str | None = None) -> Taskset:

@@ -16,6 +16,8 @@ UNPROCESSABLE = 422
 
 _STATUS: dict[type[HarborAssetsError], int] = {
     errors.NotFound: 404,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
     errors.Conflict: 409,
     errors.IdempotencyConflict: 409,
     errors.BadArchive: 400,  # the contract's, as the next
@@ -29,6 +31,8 @@ _STATUS: dict[type[HarborAssetsError], int] = {
 }
 _BY_NAME = {kind.__name__: kind for kind in _STATUS}
 _BY_STATUS: dict[int, type[HarborAssetsError]] = {
+    401: errors.Unauthenticated,
+    403: errors.Forbidden,
     404: errors.NotFound,
     409: errors.Conflict,
     503: errors.ServiceUnavailable,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from harbor_assets.settings.variables import (
     REAP_SECONDS,
     SETTLE_SECONDS,
     VARIABLES,
+    Variable,
 )
 
 TEST_PREFIX = PREFIX + "TEST_"  # belongs to the test suite, so it is not a misspelled setting
@@ -64,6 +65,8 @@ class Settings:
     registry_mirrors: str = ""
     trial_variables: str = ""
     docker_config: str = ""
+    access: str = ""
+    token: str = field(default="", repr=False)
     context: str = ""
     allow_remote: bool = False
     from_environment: frozenset[str] = frozenset()  # names of the variables that were set
@@ -85,7 +88,8 @@ class Settings:
             try:
                 values[variable.field] = variable.parse(text)
             except BadValue as bad:
-                problems.append(Problem(variable.name, f"{mask_url(text)[:_QUOTED_MAX]!r} {bad}"))
+                shown = "what it holds" if variable.secret else repr(mask_url(text)[:_QUOTED_MAX])
+                problems.append(Problem(variable.name, f"{shown} {bad}"))
                 values[variable.field] = variable.default(values)
         if problems:
             raise Refused("Settings in the environment cannot be used:", problems)
@@ -100,16 +104,25 @@ class Settings:
         return [
             Setting(
                 variable.name,
-                mask_url(str(getattr(self, variable.field))),
+                self._shown(variable),
                 "environment" if variable.name in self.from_environment else "default",
                 variable.help,
             )
             for variable in VARIABLES
         ]
 
+    def _shown(self, variable: Variable) -> str:
+        value = str(getattr(self, variable.field))
+        return "***" if variable.secret and value else mask_url(value)
+
     def as_environ(self) -> dict[str, str]:
         """The variables that make another process load exactly these settings (holds passwords: never print it)."""
-        return {variable.name: str(getattr(self, variable.field)) for variable in VARIABLES}
+        return {variable.name: str(getattr(self, variable.field)) for variable in VARIABLES if not variable.secret}
+
+    def for_child(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment of another program of ours: `environ` with these settings, without what is for us alone."""
+        ours = {variable.name for variable in VARIABLES if variable.secret}
+        return {name: text for name, text in environ.items() if name not in ours} | self.as_environ()
 
     def warnings(self) -> list[str]:
         """One sentence for each variable that looks like a setting and is none."""

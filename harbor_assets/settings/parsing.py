@@ -88,6 +88,12 @@ def optional_file(text: str) -> str:
     return str(folder(text))
 
 
+def token(text: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]{1,16384}", text):
+        raise BadValue("must be printable ASCII without spaces")
+    return text
+
+
 def whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:

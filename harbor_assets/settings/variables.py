@@ -21,6 +21,7 @@ from harbor_assets.settings.parsing import (
     prefix,
     seconds,
     switch,
+    token,
     variables,
     whole,
     workspace,
@@ -52,6 +53,7 @@ class Variable:
     help: str
     parse: Callable[[str], Any]
     default: Callable[[Mapping[str, Any]], Any]
+    secret: bool = False  # never shown, and not handed to other processes
 
     @property
     def name(self) -> str:
@@ -169,10 +171,17 @@ VARIABLES: tuple[Variable, ...] = (
         variables,
         lambda _: "",
     ),
+    Variable(
+        "access",
+        "access file of `serve`: which tokens may do what in which workspaces; empty: nobody is asked who they are",
+        optional_file,
+        lambda _: "",
+    ),
+    Variable("token", "token that commands show to a service", token, lambda _: "", secret=True),
     Variable("context", "saved service that commands talk to, by name; local: this home", str, lambda _: ""),
     Variable(
         "allow_remote",
-        "1: `serve` may listen on addresses that others reach, though it has no authentication",
+        "1: `serve` may listen on addresses that others reach without an access file: all may do all",
         switch,
         lambda _: False,
     ),

@@ -191,6 +191,14 @@ def test_a_taskset_of_another_workspace_and_of_nothing(catalog: TaskCatalog) -> 
     assert empty.tasks == []
 
 
+def test_a_task_that_may_not_be_read_is_as_if_it_were_not_there(catalog: TaskCatalog) -> None:
+    hidden, _ = catalog.put_task("secret", "a", body("one"))
+    for asked in (TasksetInput(tasks=["secret/a"]), TasksetInput(task_ids=[hidden.id])):
+        with pytest.raises(Refused):
+            catalog.put_taskset("ws", "s", asked, readable=lambda workspace: workspace != "secret")
+        assert catalog.put_taskset("ws", "s", asked, readable=lambda workspace: True)[0].tasks == [hidden.ref]
+
+
 def test_a_taskset_is_unchanged_by_order_and_changed_by_a_members_revision(catalog: TaskCatalog) -> None:
     for name in ("a", "b"):
         catalog.put_task("ws", name, body(name))

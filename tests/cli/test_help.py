@@ -30,11 +30,16 @@ COMMANDS = [
     ("tasksets", "create"),
     ("tasksets", "build-images"),
     ("evaluate",),
+    ("access",),
+    ("access", "new"),
+    ("access", "list"),
     ("leaderboard",),
     ("leaderboard", "rebuild"),
     ("runs",),
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),
 ]
+
+GROUPS = ((), ("runs",), ("tasksets",), ("context",), ("cluster",), ("leaderboard",), ("access",))
 
 
 def every_command(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -55,11 +60,7 @@ def test_every_command_says_what_it_is_for_and_shows_an_example(bare: Any, comma
     words = " ".join(command)
     assert words in example[1]
     options = set(re.findall(r" (--[a-z-]+)", example[1]))
-    assert options <= {
-        option
-        for option in options
-        if command in ((), ("runs",), ("tasksets",), ("context",), ("cluster",), ("leaderboard",)) or option in said.out
-    }
+    assert options <= {option for option in options if command in GROUPS or option in said.out}
 
 
 def test_help_imports_nothing_heavy():

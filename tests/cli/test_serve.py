@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from harbor_assets.interfaces.cli.service import loopback
+from harbor_assets.interfaces.addresses import loopback
 from tests.cli.conftest import Cli
 from tests.interfaces.served import free_port
 
@@ -32,6 +32,8 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
                     assert service.poll() is None
                     time.sleep(0.1)
             assert httpx.get(f"{base}/readyz").status_code == 200
+            misdirected = httpx.get(f"{base}/readyz", headers={"Host": "evil.example:80"})
+            assert (misdirected.status_code, "evil.example" in misdirected.json()["detail"]) == (421, True)
             assert httpx.get(f"{base}/apis/evals/v2/workspaces/default/runs").status_code == 404
             service.send_signal(number)
             assert service.wait(30) == 0

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,25 @@ def test_every_object_is_labelled_and_in_the_namespace(overlay: list[Object]):
             assert item["metadata"]["namespace"] == "harbor-assets", item
         if item["kind"] == "Deployment":
             assert item["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "harbor-assets"
+
+
+def test_only_the_overlays_say_that_all_may_do_all_and_an_access_file_ends_that(overlay: list[Object]):
+    assert "ALLOW_REMOTE" not in (DEPLOY / "base" / "settings.env").read_text()
+    open_to_all = Settings.load(environment(overlay))
+    assert (open_to_all.allow_remote, open_to_all.access) == (True, "")
+    given = adapt(overlay, replace(INSTALL, access="# none yet", guarded=True))
+    kept = adapt(overlay, replace(INSTALL, guarded=True))  # an upgrade that does not name it again
+    for made in (given, kept):
+        settings = Settings.load(environment(made))
+        assert (settings.allow_remote, settings.access) == (False, "/etc/harbor-assets/access/access.toml")
+    secrets = [item for item in given if item["metadata"]["name"] == "harbor-assets-access"]
+    assert [(item["kind"], item["stringData"]) for item in secrets] == [("Secret", {"access.toml": "# none yet"})]
+    assert not [item for item in kept if item["metadata"]["name"] == "harbor-assets-access"]
+
+
+def environment(made: list[Object]) -> dict[str, str]:
+    [found] = [item for item in made if (item["kind"], item["metadata"]["name"]) == ("ConfigMap", "harbor-assets-env")]
+    return found["data"]
 
 
 def containers(overlay: list[Object]) -> Iterator[tuple[str, Object, Object]]:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from harbor_assets.domain.access import anywhere
 from harbor_assets.domain.errors import Conflict, Malformed, NotFound, Problem, Refused
 from harbor_assets.domain.facts import passing_facts, task_facts, taskset_facts
 from harbor_assets.domain.filters import Fact, Filter, holds
@@ -233,12 +234,19 @@ class MemoryCatalog:
             return (self._tasks if kind == "task" else self._tasksets).published(after)[:limit]
 
     def put_taskset(
-        self, workspace: str, name: str, body: TasksetInput, *, project: str | None = None, create: bool = False
+        self,
+        workspace: str,
+        name: str,
+        body: TasksetInput,
+        *,
+        project: str | None = None,
+        create: bool = False,
+        readable: Callable[[str], bool] = anywhere,
     ) -> tuple[Taskset, bool]:
         _check(workspace, name, body.tags)
         with self._lock:
             self._check_project(workspace, project)
-            pinned = self._pin(workspace, self._members(body))
+            pinned = self._pin(workspace, self._members(body, readable), readable)
             content = body.model_copy(update={"tasks": pinned})
             digest = _digest(
                 lambda: taskset_digest(
@@ -300,15 +308,19 @@ class MemoryCatalog:
         if project is not None and (workspace, project) not in self._projects:
             raise Refused(f"no project '{project}'")
 
-    def _members(self, body: TasksetInput) -> Sequence[str]:
+    def _members(self, body: TasksetInput, readable: Callable[[str], bool]) -> Sequence[str]:
         if body.tasks is not None:
             return body.tasks
-        by_id = {record_id: f"{workspace}/{name}" for (workspace, name), record_id in self._tasks.ids.items()}
+        by_id = {
+            record_id: f"{workspace}/{name}"
+            for (workspace, name), record_id in self._tasks.ids.items()
+            if readable(workspace)
+        }
         if unknown := [text for text in body.task_ids or () if text not in by_id]:
             raise Refused("members that cannot be taken", [Problem(text, "is the id of no task") for text in unknown])
         return [by_id[text] for text in body.task_ids or ()]
 
-    def _pin(self, workspace: str, members: Sequence[str]) -> list[str]:
+    def _pin(self, workspace: str, members: Sequence[str], readable: Callable[[str], bool]) -> list[str]:
         pinned: dict[str, str] = {}
         problems: list[Problem] = []
         for text in members:
@@ -317,7 +329,7 @@ class MemoryCatalog:
             except Refused as refused:
                 problems.append(Problem(text, refused.message))
                 continue
-            if self._tasks.ordinal(ref.workspace, ref.name, ref.fragment) is None:
+            if not readable(ref.workspace) or self._tasks.ordinal(ref.workspace, ref.name, ref.fragment) is None:
                 problems.append(Problem(text, "no such task"))
             elif ref.bare in pinned:
                 problems.append(Problem(text, "already in this taskset"))

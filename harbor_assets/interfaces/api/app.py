@@ -9,16 +9,22 @@ from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.engine.access import Authenticator
+from harbor_assets.interfaces.api.guard import Guard, refused
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.api.parts import PARTS, Part, part_of
 from harbor_assets.interfaces.api.strict import validation_answer
 from harbor_assets.interfaces.backend import Backend
-from harbor_assets.interfaces.problems import to_answer
 from harbor_assets.interfaces.version import version
 
 
-def create_app(backend: Backend, parts: Sequence[Part] = PARTS) -> FastAPI:
-    """The application over a ready backend. Routes are plain functions: they run in threads and may block."""
+def create_app(
+    backend: Backend, parts: Sequence[Part] = PARTS, *, authenticator: Authenticator | None = None
+) -> FastAPI:
+    """The application over a ready backend. Routes are plain functions: they run in threads and may block.
+
+    With an `authenticator` every call but those of `guard.OPEN` needs a token; without, nobody is asked who they are.
+    """
     app = FastAPI(
         title="harbor-assets",
         version=version(),
@@ -29,7 +35,9 @@ def create_app(backend: Backend, parts: Sequence[Part] = PARTS) -> FastAPI:
         redirect_slashes=False,
     )
     app.add_middleware(BodyLimit)
-    app.add_exception_handler(HarborAssetsError, _answer)
+    if authenticator is not None:
+        app.add_middleware(Guard, authenticator)  # the outermost: it answers before a body is read
+    app.add_exception_handler(HarborAssetsError, refused)
     app.add_exception_handler(RequestValidationError, validation_answer)
     app.add_exception_handler(Exception, _our_fault)
     for part in parts:
@@ -73,12 +81,6 @@ class PartedApp:
         if name not in self._made:
             self._made[name] = create_app(self._backend, [part] if part else PARTS)
         await self._made[name](scope, receive, send)
-
-
-async def _answer(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HarborAssetsError)
-    status, body = to_answer(error)
-    return JSONResponse(body, status)
 
 
 async def _our_fault(_: Request, error: Exception) -> JSONResponse:

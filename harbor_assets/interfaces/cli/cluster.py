@@ -62,6 +62,10 @@ def install(
     insecure_registry: Annotated[
         bool, typer.Option("--insecure-registry", help="The registry speaks plain HTTP. [test: it does]")
     ] = False,
+    access: Annotated[
+        Path | None,
+        typer.Option("--access", metavar="FILE", help="Access file of the service: callers then need a token."),
+    ] = None,
     timeout: Annotated[
         int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for everything to be ready.")
     ] = 900,
@@ -85,6 +89,7 @@ def install(
         buildkit=buildkit or environment.get("TEST_BUILDKIT"),
         registry=registry or environment.get("TEST_REGISTRY"),
         insecure_registry=insecure_registry or test,
+        access=access,
         timeout_seconds=timeout,
     )
     out = Output()

@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from harbor_assets.interfaces.cli import (
+    access,
     cluster,
     config,
     context,
@@ -48,6 +49,7 @@ context.add_to(app)
 config.add_to(app)
 ui.add_to(app)
 serve.add_to(app)
+access.add_to(app)
 cluster.add_to(app)
 
 

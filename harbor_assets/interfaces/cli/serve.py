@@ -9,7 +9,7 @@ from harbor_assets.interfaces.cli.options import examples
 
 def add_to(parent: typer.Typer) -> None:
     """Hang this command into the command line."""
-    parent.command(epilog=examples("serve", "serve --port 8001"))(serve)
+    parent.command(epilog=examples("serve", "HARBOR_ASSETS_ACCESS=access.toml serve --host 0.0.0.0"))(serve)
 
 
 def serve(
@@ -21,8 +21,9 @@ def serve(
 ) -> None:
     """Serve the REST API, for `--base-url` and for programs. Ctrl-C stops it; runs go on.
 
-    There is no authentication yet: whoever reaches the port may submit, cancel and read. Addresses other than this
-    machine's own therefore need --insecure-no-auth, or HARBOR_ASSETS_ALLOW_REMOTE=1 as a deployment sets it.
+    With an access file (HARBOR_ASSETS_ACCESS; `harbor-assets access new` makes one) every call needs a token, and each
+    token has a role in each workspace. Without one nobody is asked who they are, and only this machine is let in:
+    other addresses then need --insecure-no-auth, or HARBOR_ASSETS_ALLOW_REMOTE=1.
     """
     from harbor_assets.interfaces.cli.service import serve as run
 

@@ -1,6 +1,5 @@
 """The REST API behind a port, until it is told to stop; lost runs of this machine are taken up meanwhile."""
 
-import ipaddress
 import logging
 import signal
 import threading
@@ -8,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from harbor_assets.domain.errors import HarborAssetsError, Refused, ServiceUnavailable
+from harbor_assets.interfaces.addresses import loopback
 from harbor_assets.interfaces.cli.output import note
 from harbor_assets.interfaces.cli.signals import remembered
 from harbor_assets.settings import Settings
@@ -23,28 +23,33 @@ log = logging.getLogger(__name__)
 def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     """Serve until SIGINT or SIGTERM; answers under way are finished. Returns the exit code.
 
-    Raises `Refused` for an address that others reach unless that is allowed, `ServiceUnavailable` if the port cannot
-    be had.
+    Raises `Refused` for an address that others reach without an access file, unless that is allowed, and for a bad
+    access file; `ServiceUnavailable` if the port cannot be had.
     """
     import uvicorn
 
     from harbor_assets.interfaces.api.app import create_app
+    from harbor_assets.interfaces.api.hosts import OwnHost
     from harbor_assets.interfaces.backend import Backend
     from harbor_assets.wiring import wire
 
     settings = Settings.load()
     open_to_others = not loopback(host)
-    if open_to_others and not (allow_remote or settings.allow_remote):
+    if open_to_others and not (settings.access or allow_remote or settings.allow_remote):
         raise Refused(
-            f"{host} is an address that other machines reach, and this version has no authentication: whoever reaches "
-            "the port could submit, cancel and read. Listen on 127.0.0.1, or say --insecure-no-auth where a firewall "
-            "or a network policy decides who reaches it"
+            f"{host} is an address that other machines reach, and there is no authentication: whoever reaches the port "
+            "could submit, cancel and read. Name an access file with HARBOR_ASSETS_ACCESS (`harbor-assets access new "
+            "--help` makes one), listen on 127.0.0.1, or say --insecure-no-auth where a firewall or a network policy "
+            "decides who reaches it"
         )
     for warning in settings.warnings():
         note(f"Warning: {warning}")
     settings.prepare_home()
     services = wire(settings)
-    app = create_app(Backend.of(services, settings.work))
+    authenticator = services.authenticator
+    app = create_app(Backend.of(services, settings.work), authenticator=authenticator)
+    if authenticator is None and not open_to_others:
+        app.add_middleware(OwnHost)
     config = uvicorn.Config(
         app,
         host=host,
@@ -56,7 +61,9 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     )
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     note(f"Serving {settings.home} at {where} (Ctrl-C stops it; runs go on)")
-    if open_to_others:
+    if authenticator is not None:
+        note(f"Callers need a token of {settings.access}")
+    elif open_to_others:
         note("Warning: no authentication; whoever reaches this port may submit, cancel and read")
     server = uvicorn.Server(config)
     with ExitStack() as stack:
@@ -75,16 +82,6 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
         except SystemExit as ended:  # uvicorn's way to say that it could not start; its log has said why
             raise ServiceUnavailable(f"{where} cannot be served; is it taken? Choose another with --port") from ended
     return 0
-
-
-def loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def take_up_lost_runs(evaluations: "Evaluations", stop: threading.Event) -> None:

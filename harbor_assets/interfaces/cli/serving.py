@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.interfaces.addresses import loopback
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import command, note
-from harbor_assets.interfaces.cli.service import loopback, take_up_lost_runs
+from harbor_assets.interfaces.cli.service import take_up_lost_runs
 from harbor_assets.interfaces.cli.session import open_session
 from harbor_assets.interfaces.cli.signals import remembered
 from harbor_assets.local import locks
@@ -140,7 +141,7 @@ def _start(words: Sequence[str], settings: Settings, log: BinaryIO) -> subproces
     # `resources` or `sensors` where the user stands must not be taken for ours.
     return subprocess.Popen(
         words,
-        env={**os.environ, **settings.as_environ(), "DAGSTER_HOME": str(settings.dagster)},
+        env={**settings.for_child(os.environ), "DAGSTER_HOME": str(settings.dagster)},
         cwd=settings.dagster,
         stdin=subprocess.DEVNULL,
         stdout=log,

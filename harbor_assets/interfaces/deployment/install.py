@@ -25,7 +25,10 @@ type Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line said. `buildkit` and `registry`: where images are built and kept, if they are built."""
+    """What the command line said. `buildkit` and `registry`: where images are built and kept, if they are built.
+
+    `access`: an access file for the service; None: as it is.
+    """
 
     overlay: str
     namespace: str = manifests.NAMESPACE
@@ -35,6 +38,7 @@ class Options:
     buildkit: str | None = None
     registry: str | None = None
     insecure_registry: bool = False
+    access: Path | None = None
     timeout_seconds: float = 900
 
 
@@ -44,6 +48,7 @@ def install(options: Options, say: Say) -> str:
     Raises `Refused` with what is wrong, `ServiceUnavailable` if something did not become ready in time.
     """
     folder = overlay_folder(options.overlay)
+    access = _access_file(options.access)
     kubectl = Kubectl(options.context)
     nodes = kubectl.first_contact()
     _check_namespace(kubectl, options.namespace)
@@ -57,6 +62,8 @@ def install(options: Options, say: Say) -> str:
         egress_secret=egress,
         namespace=options.namespace,
         settings=_settings(options),
+        access=access,
+        guarded=access is not None or kubectl.get("secret", manifests.ACCESS, "-n", options.namespace) is not None,
         nodes=sorted(set(addresses(nodes))),
     )
     objects = adapt(read_objects(kubectl("kustomize", str(folder))), decided)
@@ -184,6 +191,17 @@ def _images(options: Options, say: Say) -> tuple[str, str]:
             say(f"  pushed after {time.monotonic() - begin:.0f} s")
             made.append(image)
     return made[1], made[0]
+
+
+def _access_file(path: Path | None) -> str | None:
+    """The text of an access file that a pod can use. Raises `Refused`."""
+    if path is None:
+        return None
+    from harbor_assets.access import read_access
+
+    if local := [issuer.jwks for issuer in read_access(path).issuers if "://" not in issuer.jwks]:
+        raise Refused(f"The access file {path} takes keys from {local[0]}, which no pod has; write the URL of the keys")
+    return path.read_text(encoding="utf-8")
 
 
 def _settings(options: Options) -> dict[str, str]:

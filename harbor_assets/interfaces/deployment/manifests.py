@@ -19,13 +19,17 @@ ENV = "harbor-assets-env"
 POSTGRES = "harbor-assets-postgres"
 DATABASE, PASSWORD_KEY = "harbor-assets-database", "POSTGRES_PASSWORD"
 EGRESS, EGRESS_KEY = "harbor-assets-egress", "HARBOR_ASSETS_EGRESS_SECRET"
+ACCESS, ACCESS_KEY, ACCESS_FOLDER = "harbor-assets-access", "access.toml", "/etc/harbor-assets/access"
 GENERATED = "-generated"  # what an install makes stands beside the overlay's own, which a plain apply would set back
 CONFIGURATION = "harbor-assets/configuration"  # annotation: pods are made anew when what they read has changed
 
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """What an install decides: images, secrets (key -> text), settings, and the nodes' addresses."""
+    """What an install decides: images, secrets (key -> text), settings, and the nodes' addresses.
+
+    `access` is the text of an access file that is new; `guarded`: there is one, new or of before.
+    """
 
     service_image: str
     worker_image: str
@@ -34,11 +38,15 @@ class Install:
     namespace: str = NAMESPACE
     settings: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[str] = ()
+    access: str | None = None
+    guarded: bool = False
 
 
 def adapt(objects: Iterable[Object], install: Install) -> list[Object]:
     """The overlay's objects with what the install decides."""
     made = [_adapted(deepcopy(item), install) for item in objects]
+    if install.access is not None:
+        made.append(_access_secret(install.access, install.namespace))
     closed = {policy["metadata"]["name"]: policy for policy in policies(install.nodes)}
     for item in made:
         name = item["metadata"]["name"]
@@ -64,6 +72,7 @@ def _adapted(item: Object, install: Install) -> Object:
         item["data"] |= {
             "HARBOR_ASSETS_WORKER_IMAGE": install.worker_image,
             **install.settings,
+            **(_GUARDED if install.guarded else {}),
         }
     elif kind == "Secret" and meta["name"] in (DATABASE, EGRESS):
         item.pop("data", None)
@@ -78,6 +87,20 @@ def _adapted(item: Object, install: Install) -> Object:
             if container["image"].rpartition("/")[2].partition(":")[0] == SERVICE_IMAGE:
                 container["image"] = install.service_image
     return item
+
+
+# An upgrade that does not name the file again must not open what was shut.
+_GUARDED = {"HARBOR_ASSETS_ACCESS": f"{ACCESS_FOLDER}/{ACCESS_KEY}", "HARBOR_ASSETS_ALLOW_REMOTE": "0"}
+
+
+def _access_secret(text: str, namespace: str) -> Object:
+    labels = {PART_OF: OURS}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": ACCESS, "namespace": namespace, "labels": labels},
+        "stringData": {ACCESS_KEY: text},
+    }
 
 
 def database_secret(password: str) -> dict[str, str]:

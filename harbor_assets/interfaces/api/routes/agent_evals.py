@@ -22,6 +22,8 @@ from harbor_assets.interfaces.api.answers import (
     model,
     without_nulls,
 )
+from harbor_assets.interfaces.api.guard import need_reader
+from harbor_assets.interfaces.api.references import of_evaluation
 from harbor_assets.interfaces.api.streams import UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
@@ -36,6 +38,7 @@ def agent_evals_router(evals: AgentEvals) -> APIRouter:
     def submit(workspace: Name, body: AgentEvalJobInput) -> Response:
         """Resolve an evaluation and store it: 201. Trials that are given are scored at once; a job whose target would
         have to be called ends in `error`, and says so."""
+        need_reader(of_evaluation(body, workspace))
         return model(evals.submit(workspace, body), 201)
 
     @router.get("/agent-evaluate/jobs", response_model=Listed[AgentEvalJob])

@@ -10,12 +10,14 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi import Body as BodyParameter
 from pydantic import Field
 
+from harbor_assets.domain.access import Role
 from harbor_assets.domain.filter_syntax import parse_filter
 from harbor_assets.domain.filters import TASK_FIELDS, TASKSET_FIELDS, Fields
 from harbor_assets.domain.names import NAME_MAX
 from harbor_assets.domain.tasks import Body, Record, Revision, Sort, Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.engine.ports import MetricResolver, Page, TaskCatalog, TaskVerifier
 from harbor_assets.engine.registration import register_task
+from harbor_assets.interfaces.api import references
 from harbor_assets.interfaces.api.answers import (
     NAME_PATTERN,
     Listed,
@@ -27,6 +29,7 @@ from harbor_assets.interfaces.api.answers import (
     model,
     without_nulls,
 )
+from harbor_assets.interfaces.api.guard import caller, need_reader
 from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.routes.failures import failures
 from harbor_assets.interfaces.api.strict import StrictRoute
@@ -66,6 +69,7 @@ def tasks_router(catalog: TaskCatalog, verifier: TaskVerifier, metrics: MetricRe
     router = APIRouter(tags=["tasks"], route_class=StrictRoute)
 
     def register(workspace: str, name: str, body: TaskInput, project: str | None, *, create: bool) -> tuple[Task, bool]:
+        need_reader(references.of_task(body, workspace))
         return register_task(
             workspace, name, body, tasks=catalog, verifier=verifier, metrics=metrics, project=project, create=create
         )
@@ -85,6 +89,7 @@ def tasks_router(catalog: TaskCatalog, verifier: TaskVerifier, metrics: MetricRe
     @router.post("/tasks:lookup", response_model=Found, responses=failures(404, 422))
     def lookup(workspace: Name, body: Lookup) -> Response:
         """Many tasks in one call, so that publishing a suite again takes seconds. Not part of the contract."""
+        need_reader(references.of_refs(body.refs, workspace))
         named = catalog.get_tasks(workspace, body.names) if body.names else {}
         pinned = catalog.get_pinned_tasks(body.refs) if body.refs else ()
         return model(Found(data=[*named.values(), *pinned]))
@@ -99,15 +104,24 @@ def tasksets_router(catalog: TaskCatalog) -> APIRouter:
     """`/tasksets`."""
     router = APIRouter(tags=["tasksets"], route_class=StrictRoute)
 
+    def store(
+        workspace: str, name: str, body: TasksetInput, project: str | None, *, create: bool
+    ) -> tuple[Taskset, bool]:
+        need_reader(references.of_taskset(body, workspace))
+        who = caller()
+        return catalog.put_taskset(
+            workspace, name, body, project=project, create=create, readable=lambda at: who.may(Role.READER, at)
+        )
+
     @router.post("/tasksets/{name}", response_model=Taskset, status_code=201, responses=failures(400, 409, 422))
     def create_taskset(workspace: Name, name: Name, body: TasksetBody, project: Project = None) -> Response:
         """Create a taskset, its members resolved and pinned: 201; 409 if the name is taken, 422 for unknown members."""
-        return model(catalog.put_taskset(workspace, name, body, project=project, create=True)[0], 201)
+        return model(store(workspace, name, body, project, create=True)[0], 201)
 
     @router.put("/tasksets/{name}", response_model=Taskset, responses=examples.CUT | failures(400, 409, 422))
     def put_taskset(workspace: Name, name: Name, body: TasksetBody, project: Project = None) -> Response:
         """Create or replace a taskset: its members are resolved and pinned. 201 if a revision was cut, else 200."""
-        taskset, cut = catalog.put_taskset(workspace, name, body, project=project)
+        taskset, cut = store(workspace, name, body, project, create=False)
         return model(taskset, 201 if cut else 200)
 
     _listing(router, "/tasksets", Taskset, TASKSET_FIELDS, catalog.list_tasksets)

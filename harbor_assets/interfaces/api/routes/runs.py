@@ -17,6 +17,8 @@ from harbor_assets.domain.requests import KEY_MAX, RunRequest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
+from harbor_assets.interfaces.api.guard import need_reader, owner
+from harbor_assets.interfaces.api.references import of_refs
 from harbor_assets.interfaces.api.streams import OWN, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
@@ -48,7 +50,8 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         idempotency_key: Annotated[str | None, Header(max_length=KEY_MAX, min_length=1)] = None,
     ) -> Response:
         """Accept a run: 201. 200 with the run that exists if the idempotency key named it before."""
-        submitted = evaluations.submit(workspace, body, idempotency_key=idempotency_key)
+        need_reader(of_refs([body.spec.tasks.taskset], workspace))
+        submitted = evaluations.submit(workspace, body, idempotency_key=idempotency_key, owner=owner())
         return model(submitted, 201 if submitted.created else 200)
 
     @router.get("", response_model=Listed[RunSummary])
@@ -56,7 +59,9 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         workspace: Name, active: bool = False, mine: bool = False, page: PageNumber = 1, page_size: PageSize = 100
     ) -> Response:
         """Runs, newest first; `active`: those that have not ended; `mine`: those of the caller."""
-        found = evaluations.list_runs(workspace, active=active, mine=mine, page=page, page_size=page_size)
+        found = evaluations.list_runs(
+            workspace, active=active, mine=mine, owner=owner(), page=page, page_size=page_size
+        )
         return listed(found, dumped(found.items))
 
     @router.get("/{run_id}", response_model=RunStatus)
