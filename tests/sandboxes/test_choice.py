@@ -1,5 +1,6 @@
 """Which sandbox `auto` takes, and what a named one that is not there is told."""
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,6 +89,25 @@ def test_a_registry_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypa
     assert why == ["podman cannot get debian: it is not here, and its registry did not answer within 0.5 s"] * 2
     assert time.monotonic() - began < 30
     assert (tmp_path / "pulls").read_text() == "debian\n"  # a command asks twice, and pulls once
+
+
+def test_a_long_pull_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    slow = tmp_path / "podman"
+    slow.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        f"  image) [ -e {tmp_path}/there ] || {{ echo no such image >&2; exit 1; }}\n"
+        """    echo '[{"Id": "sha256:1"}]' ;;\n"""
+        f"  pull) echo Trying to pull $2...; echo Copying blob 1; sleep 2; touch {tmp_path}/there ;;\n"
+        "esac\n"
+    )
+    slow.chmod(0o755)
+    monkeypatch.setattr(images, "TOLD_SECONDS", 0.5)
+    registry = images.EngineImages(Engine("podman", str(slow)), home=tmp_path, context_key=str, log=BuildLog)
+    with caplog.at_level(logging.INFO, logger="harbor_assets.sandboxes.engines"):
+        assert registry.resolve("debian") == "debian@sha256:1"
+    assert caplog.records[0].getMessage() == "podman pulls debian, for 1 s now: Copying blob 1"
+    assert 1 <= len(caplog.records) <= 3
 
 
 def test_a_docker_whose_daemon_is_away_does_not_answer(tmp_path: Path):

@@ -1,5 +1,6 @@
 """What a command works with: the settings, and a client of this machine's home or of a service elsewhere."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,11 +92,25 @@ def open_session(
     from harbor_assets.wiring import wire
 
     settings.prepare_home()
+    _show_waits()
     services = wire(settings)
     with Client(Backend.of(services), workspace=workspace or settings.workspace) as client:
         session = Session(settings, client)
         recover(session)
         yield session
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note(one_line(record.getMessage()))
+
+
+def _show_waits() -> None:
+    """What this process says of an engine's long pulls, which no answer of the API can tell while they last."""
+    log = logging.getLogger("harbor_assets.sandboxes.engines")
+    if not any(isinstance(handler, _Notes) for handler in log.handlers):
+        log.addHandler(_Notes())
+        log.setLevel(logging.INFO)
 
 
 def context_url(settings: "Settings") -> str | None:

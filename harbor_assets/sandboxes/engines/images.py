@@ -5,6 +5,7 @@ find it; of one that was built here it is the image's own id.
 """
 
 import contextlib
+import logging
 import os
 import subprocess
 import tempfile
@@ -21,16 +22,27 @@ from harbor_assets.engine.ports import BuildFailed, BuildLines, BuildOrder
 from harbor_assets.sandboxes.engines.cli import Answer, Engine
 from harbor_assets.sandboxes.engines.guard import alone
 
+logger = logging.getLogger(__name__)
+
 PREFIX = "localhost/harbor-assets"  # of what is built here: a name that no registry answers for
 PULL_SECONDS = 1800.0  # of one image; a suite's largest are some 20 GB
+TOLD_SECONDS = 2.0  # of a pull, then as often as it doubles: who waits wants to know for what
 ANSWER_SECONDS = 8.0  # for a registry's first word, which takes one or two
 _ERROR_MAX = 2000
+_LINE_MAX = 200
 _LOG_MAX = 1 << 20
-# Ends the build with our process: its stdin is our pipe. `exec 3<&0`: what runs behind `&` has none.
+# Ends the build with our process: its stdin is our pipe. `exec 3<&0`: what runs behind `&` has none. Podman, told to
+# end, leaves its working container behind; so the RUN under way is killed first, by the first process of its container,
+# a grandchild. The build then fails in order and removes it.
 _BOUND = """exec 3<&0
 "$@" </dev/null 3<&- &
 p=$!
-{ cat <&3 >/dev/null; kill -TERM $p; sleep 5; kill -KILL $p; } >/dev/null 2>&1 &
+{
+  cat <&3 >/dev/null
+  for c in $(cat /proc/$p/task/*/children); do kill -KILL $(cat /proc/$c/task/*/children); done
+  n=0; while kill -0 $p && [ $n -lt 5 ]; do n=$((n + 1)); sleep 1; done
+  kill -TERM $p; sleep 5; kill -KILL $p
+} >/dev/null 2>&1 &
 w=$!
 exec 3<&-
 wait $p
@@ -134,10 +146,13 @@ class EngineImages:
                 )
             except FileNotFoundError as error:
                 raise ServiceUnavailable(f"the command `{self._engine.command}` is not installed here") from error
-            began = time.monotonic()
+            began, told = time.monotonic(), TOLD_SECONDS
             try:
                 while process.poll() is None:
                     took = time.monotonic() - began
+                    if took > told:
+                        told *= 2
+                        logger.info("%s pulls %s, for %.0f s now: %s", self._engine.kind, image, took, _last(out))
                     if took > ANSWER_SECONDS and not _answered(_content(out)):
                         raise NotFound(f"it is not here, and its registry did not answer within {ANSWER_SECONDS:g} s")
                     if took > PULL_SECONDS:
@@ -170,6 +185,11 @@ class EngineImages:
 
 def _content(file: IO[bytes]) -> bytes:
     return os.pread(file.fileno(), _LOG_MAX, 0)
+
+
+def _last(out: IO[bytes]) -> str:
+    lines = _content(out).decode(errors="replace").splitlines()
+    return lines[-1].strip()[:_LINE_MAX] if lines else "it has said nothing yet"
 
 
 def _answered(said: bytes) -> bool:

@@ -136,6 +136,45 @@ def test_a_build_that_fails_or_takes_too_long_says_so(engine: Engine, image: str
     (tmp_path / "Dockerfile").write_text(f"FROM {image}\nRUN echo the reason; exit 3\n")
     with pytest.raises(BuildFailed, match="3"):
         adapter.build(BuildOrder(tmp_path, f"{PREFIX}/test:bad", 120), BuildLog())
-    (tmp_path / "Dockerfile").write_text(f"FROM {image}\nRUN sleep 100\n")
-    with pytest.raises(BuildFailed, match="build_timeout_sec"):
-        adapter.build(BuildOrder(tmp_path, f"{PREFIX}/test:slow", 3), BuildLog())
+    base = f"localhost/harbor-assets-tests/{os.urandom(4).hex()}"  # podman calls the build's container after it
+    engine.call("tag", image, base)
+    try:
+        (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN echo began; sleep 100; echo ended\n")
+        log, at = BuildLog(), time.monotonic()
+        with pytest.raises(BuildFailed, match="build_timeout_sec"):
+            adapter.build(BuildOrder(tmp_path, f"{PREFIX}/test:slow", 5), log)
+        assert time.monotonic() - at < 60
+        assert b"began" in log.content()
+        if engine.kind == "podman":
+            names = engine.call("ps", "-a", "--external", "--format", "{{.Names}}").text
+            assert base.rpartition("/")[2] not in names
+    finally:
+        engine.call("rmi", "-f", base)
+
+
+_BUILDER = """
+import sys
+from pathlib import Path
+from harbor_assets.engine.ports import BuildOrder
+from harbor_assets.images.progress import BuildLog
+from harbor_assets.sandboxes.engines.cli import Engine
+from harbor_assets.sandboxes.engines.images import EngineImages
+kind, home, folder, tag = sys.argv[1:]
+log = BuildLog()
+images = EngineImages(Engine(kind), home=Path(home), context_key=lambda folder: "k", log=BuildLog)
+print(images.build(BuildOrder(Path(folder), tag, 120), log))
+print(log.content().count(b"RUN"))
+"""
+
+
+def test_two_commands_at_once_build_an_image_once(engine: Engine, image: str, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(f"FROM {image}\nRUN sleep 3; echo {tmp_path.name} >/x\n")
+    tag = f"{PREFIX}/test:{os.urandom(8).hex()}"
+    words = [sys.executable, "-c", _BUILDER, engine.kind, str(home), str(tmp_path), tag]
+    try:
+        both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        said = [builder.communicate(timeout=120)[0].split() for builder in both]
+        assert said[0][0] == said[1][0]
+        assert sorted(int(words[1]) > 0 for words in said) == [False, True]
+    finally:
+        engine.call("rmi", "-f", tag)
