@@ -79,8 +79,8 @@ class Believing:
 class World:
     """A backend and the means to move it on."""
 
-    def __init__(self, folder: Path) -> None:
-        self.catalog = open_catalog(f"sqlite:///{folder / 'catalog.db'}")
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.catalog = open_catalog(url or f"sqlite:///{folder / 'catalog.db'}")
         self.artifacts = MemoryArtifacts()
         self.executions = Executions()
         self.tasks = self.catalog
@@ -152,8 +152,9 @@ class World:
 
 
 @contextmanager
-def world(folder: Path) -> Iterator[World]:
-    made = World(folder)
+def world(folder: Path, url: str | None = None) -> Iterator[World]:
+    """On the catalog at `url`, else on one in `folder`."""
+    made = World(folder, url)
     with made.catalog:
         yield made
 
