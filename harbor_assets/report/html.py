@@ -91,6 +91,9 @@ def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
     yield "".join(held).encode("utf-8", "replace")
 
 
+_TICKS = {"below 0": "<0", "0.9–1.0": "0.9–1", "above 1": ">1"}  # most scores are 1: the last bar names it
+
+
 @dataclass(frozen=True, slots=True)
 class DrawnBar:
     """A bar with its place in the drawing."""
@@ -122,7 +125,7 @@ class Chart:
             x += self.apart if lone else 0
             wide = self.wide_bar if lone else self.bar
             tall = round(max(2.0, self.height * bar.count / most), 1) if bar.count else 0.0
-            tick = {"below 0": "<0", "above 1": ">1"}.get(bar.label, bar.label.partition("–")[0])
+            tick = _TICKS.get(bar.label, bar.label.partition("–")[0])
             self.bars.append(
                 DrawnBar(bar.kind, bar.label, tick, bar.count, x, round(self.height - tall, 1), wide, tall)
             )

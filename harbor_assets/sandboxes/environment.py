@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, override
 
-from harbor.environments.base import BaseEnvironment, ExecResult
+from harbor.environments.base import BaseEnvironment, ExecResult, HealthcheckError
+from harbor.models.task.config import HealthcheckConfig
 from harbor.models.trial.config import ResourceMode
 from harbor.utils.path_filter import filter_paths_by_patterns
 
@@ -17,6 +18,8 @@ from harbor_assets.sandboxes.record import Record
 from harbor_assets.sandboxes.sizes import Sizes
 
 FOLDERS = ("/logs/agent", "/logs/verifier", "/logs/artifacts")  # Harbor's, where a task mounts nothing
+
+_SAID_MAX = 500  # characters of a health check's output in its error: a line or two says what is wrong
 
 
 class SandboxEnvironment(BaseEnvironment):
@@ -84,6 +87,20 @@ class SandboxEnvironment(BaseEnvironment):
             stderr=done.err.decode(errors="replace") + "".join(f"\n{line}" for line in words),
             return_code=TIMED_OUT if done.code is None else done.code,
         )
+
+    @override
+    async def run_healthcheck(self, healthcheck: HealthcheckConfig | None = None) -> None:
+        """As Harbor's. Harbor's error names the command and not what it said, so it is asked once more, for that."""
+        try:
+            await super().run_healthcheck(healthcheck)
+        except HealthcheckError as error:
+            config = healthcheck or self.task_env_config.healthcheck
+            assert config is not None
+            last = await self.exec(config.command, timeout_sec=int(config.timeout_sec))
+            said = " ".join(f"{last.stdout or ''} {last.stderr or ''}".split())[-_SAID_MAX:]
+            raise HealthcheckError(
+                f"{error}; asked once more it ended with {last.return_code} and said {said or 'nothing'}"
+            ) from None
 
     # -- files -------------------------------------------------------------------------------------------------------
 

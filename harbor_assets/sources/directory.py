@@ -62,7 +62,7 @@ def _open(given: Path) -> tuple[Path, list[os.DirEntry[str]]]:
     if any(child.name == "task.toml" for child in children):
         raise Refused(
             f"{given} is a single task, not a suite; give the folder around it, {given.parent}, and choose the task "
-            f"there with --tasks {given.name}."
+            "there with --tasks NAME (--list-tasks shows the names)."
         )
     return folder, children
 

@@ -59,6 +59,37 @@ def test_a_poor_locale_is_no_error(tmp_path: Path):
     assert "Invalid street: task.toml: task.name = 'org/stra\\xdfe'" in err
 
 
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupted())
+sys.argv = ["harbor-assets", "ui"]
+runpy.run_module("harbor_assets", run_name="__main__")
+"""
+
+
+def test_ctrl_c_before_the_command_line_is_there_is_no_traceback():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")  # 130 to a shell
+
+
+def test_a_catalog_that_is_none_is_told_once():
+    home = Path(os.environ["HARBOR_ASSETS_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "catalog.db").write_text("not a database")
+    process = start("runs", "list")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert err.count("cannot be used: file is not a database") == 1
+
+
 def test_ctrl_c_while_a_suite_is_read_starts_nothing(tmp_path: Path):
     suite = make.make_suite(tmp_path / "suite", 400)
     process = start("runs", "submit", "--harbor-dir", suite, "--sandbox", "process", "--wait")

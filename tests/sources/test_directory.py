@@ -216,10 +216,11 @@ def test_what_is_no_suite_at_all(root: Path, make_path: Callable[[Path], Path], 
         read_suite(make_path(root))
 
 
-def test_a_single_task_is_answered_with_the_command_that_works(root: Path):
+def test_a_single_task_is_answered_with_how_to_name_it(root: Path):
     with pytest.raises(Refused) as refused:
         read_suite(root / "good")
-    assert f"{root}, and choose the task there with --tasks good" in str(refused.value)
+    hint = f"the folder around it, {root}, and choose the task there with --tasks NAME (--list-tasks shows the names)"
+    assert hint in str(refused.value)  # the folder's own name need not be one of them
 
 
 def as_nobody(root: Path) -> str:

@@ -190,7 +190,7 @@ def healthy_late(root: Path, name: str = "healthy-late") -> Path:
 
 
 def never_healthy(root: Path, name: str = "never-healthy") -> Path:
-    return make_task(root, name, toml_extra=_HEALTH.format(command="false", n=2))
+    return make_task(root, name, toml_extra=_HEALTH.format(command="echo no database; false", n=2))
 
 
 def variables(root: Path, name: str = "variables") -> Path:
@@ -342,7 +342,12 @@ CASES = (
         said="setup.sh exited with code 7: no such service",
     ),
     Case(maker=steps_that_are_not_healthy, reason=Reason.SANDBOX_START, reward=None, said="HealthcheckError"),
-    Case(maker=never_healthy, reason=Reason.SANDBOX_START, reward=None, said="after 2 consecutive retries: false"),
+    Case(
+        maker=never_healthy,
+        reason=Reason.SANDBOX_START,
+        reward=None,
+        said="asked once more it ended with 1 and said no database",
+    ),
     # A suite's author is told why.
     Case(maker=solution_fails, reward=0.0, flags=("solution_exit_9",), said="solve.sh ended with exit code 9"),
     Case(

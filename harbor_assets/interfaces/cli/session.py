@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harbor_assets.domain.errors import HarborAssetsError, StorageFull
+from harbor_assets.domain.errors import HarborAssetsError, HomeUnusable, StorageFull
 from harbor_assets.interfaces.cli.output import command, note, one_line
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def recover(session: Session, run_id: str | None = None) -> None:
     """
     try:
         found = session.client.recover()
+    except HomeUnusable:
+        raise  # nor can the command do anything
     except (HarborAssetsError, OSError) as error:
         if run_id is not None and isinstance(error, StorageFull):
             raise  # the followed run cannot go on either

@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The folders of one sandbox, which of its limits they hold, and why others could not be set."""
+    """The folders of one sandbox, which of its limits are held, and why others could not be set."""
 
     folders: tuple[Path, ...] = ()
     held: tuple[str, ...] = ()
@@ -63,6 +63,9 @@ def make(limits: Limits, owner: Owner, token: str) -> Cgroups:
     for controller in _CONTROLLERS:
         value = wanted[controller]
         if value is None:
+            continue
+        if not privileged() and controller == "pids":
+            held.append(controller)  # by the kernel's limit for a user, which `inside/init.py` sets
             continue
         if not privileged():
             missing.append(f"{controller}: an ordinary user can make no cgroups")

@@ -219,6 +219,7 @@ class Sandbox:
             "worker": os.getpid(),
             "view": places,
             "privileged": privileged(),
+            "pids": self.limits.pids,
             "disk": str(image) if image else None,
             "shm_mb": SHM_MB,
             "cgroups": [str(folder) for folder in self.cgroups.folders],

@@ -70,6 +70,7 @@ class Init:
         else:
             no_disk = self._set_up_by_child()
             calls.set_dumpable(False)
+            _limit_processes(self.config["pids"])
         null = os.open("/dev/null", os.O_RDWR)  # from here on no descriptor of a file of the machine; 2 is in memory
         for fd in (0, 1):
             os.dup2(null, fd)
@@ -269,6 +270,15 @@ def _bring_up_lo() -> None:
     with_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
     fcntl.ioctl(with_socket.fileno(), _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP | _IFF_RUNNING))
     with_socket.close()
+
+
+def _limit_processes(limit: int | None) -> None:
+    """For an ordinary user, who can make no cgroup. Kernels from 5.14 on count in this user namespace alone, older ones
+    everything of the user. Who is root here alone cannot raise it again."""
+    if limit is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
 
 
 def _write(path: str, text: str) -> None:
