@@ -1,71 +1,36 @@
-"""The public Python interface of harbor-assets.
+"""The public Python interface of harbor-assets (docs/sdk.md).
 
 ::
 
-    from harbor_assets.sdk import read_bundle, read_trials
+    from harbor_assets.sdk import Evaluator, read_bundle
+
+    with Evaluator() as evaluator:  # this machine's home; Evaluator("http://HOST:PORT") for a service
+        for task in evaluator.tasks.list(metadata={"suite": "geography"}):
+            print(task.ref)
+        run = evaluator.runs.submit("my-suite", agent="oracle").run
+        print(evaluator.runs.wait(run.id).phase)
+        print(evaluator.runs.results(run.id).account.policies.scored_only.mean)
 
     bundle = read_bundle("run-0123456789abcdef/agent-eval-results")
-    print(bundle.outcome_summary.policies.scored_only.mean)
 
-    with local_client() as client:  # the runs of this machine's home
-        print([run.id for run in client.list_runs(active=True).items])
-
-Names are loaded when they are first used: importing this module costs nothing.
+Importing this module costs nothing: the names are loaded when the first of them is used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harbor_assets.domain.bundle import BundleTask, RunMetadata, Score, Summary, Trial
-    from harbor_assets.domain.outcomes import Outcome, Reason, TrialOutcome
-    from harbor_assets.domain.policies import OutcomeSummary
-    from harbor_assets.interfaces.sdk.client import Client, Results
-    from harbor_assets.interfaces.sdk.local import local_client
-    from harbor_assets.interfaces.sdk.readers import Bundle, read_bundle, read_trials
-
-_WHERE = {
-    "Bundle": "harbor_assets.interfaces.sdk.readers",
-    "read_bundle": "harbor_assets.interfaces.sdk.readers",
-    "read_trials": "harbor_assets.interfaces.sdk.readers",
-    "Client": "harbor_assets.interfaces.sdk.client",
-    "Results": "harbor_assets.interfaces.sdk.client",
-    "local_client": "harbor_assets.interfaces.sdk.local",
-    "BundleTask": "harbor_assets.domain.bundle",
-    "RunMetadata": "harbor_assets.domain.bundle",
-    "Score": "harbor_assets.domain.bundle",
-    "Summary": "harbor_assets.domain.bundle",
-    "Trial": "harbor_assets.domain.bundle",
-    "Outcome": "harbor_assets.domain.outcomes",
-    "OutcomeSummary": "harbor_assets.domain.policies",
-    "Reason": "harbor_assets.domain.outcomes",
-    "TrialOutcome": "harbor_assets.domain.outcomes",
-}
-
-__all__ = [  # noqa: RUF022 - functions first, then what they answer
-    "read_bundle",
-    "read_trials",
-    "local_client",
-    "Bundle",
-    "BundleTask",
-    "Client",
-    "Outcome",
-    "OutcomeSummary",
-    "Reason",
-    "Results",
-    "RunMetadata",
-    "Score",
-    "Summary",
-    "Trial",
-    "TrialOutcome",
-]
+    from harbor_assets.interfaces.sdk.public import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    from harbor_assets.interfaces.sdk import public
+
+    if name == "__all__":
+        return public.__all__
+    if name not in public.__all__:
         raise AttributeError(f"harbor_assets.sdk has no '{name}'")
-    return getattr(import_module(_WHERE[name]), name)
+    return getattr(public, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(__getattr__("__all__"))

@@ -1,4 +1,4 @@
-"""What the service answers about runs: the shapes of its JSON, shared by API, SDK and CLI."""
+"""What the service answers about lists and runs: the shapes of its JSON, shared by API, SDK and CLI."""
 
 from datetime import datetime
 
@@ -7,6 +7,16 @@ from pydantic import Field
 from harbor_assets.domain.outcomes import Frozen, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase
 from harbor_assets.domain.plans import SkippedTask
+
+
+class Pagination(Frozen):
+    """Where a page stands in its list. `total_pages` is 0 when there is nothing."""
+
+    page: int
+    page_size: int
+    current_page_size: int
+    total_pages: int
+    total_results: int
 
 
 class RunSummary(Frozen):

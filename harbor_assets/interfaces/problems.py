@@ -35,6 +35,7 @@ _BY_STATUS: dict[int, type[HarborAssetsError]] = {
     403: errors.Forbidden,
     404: errors.NotFound,
     409: errors.Conflict,
+    429: errors.ServiceUnavailable,  # too many requests at once, or too much asked for by one client
     503: errors.ServiceUnavailable,
     507: errors.StorageFull,
 }
@@ -50,8 +51,18 @@ def to_answer(error: HarborAssetsError) -> tuple[int, dict[str, Any]]:
     return _STATUS[kind], body
 
 
-def from_answer(status: int, content: bytes) -> HarborAssetsError:
-    """The error an answer with this status and body stands for; never raises, whatever the body is."""
+def from_answer(status: int, content: bytes, *, retry_after: float | None = None) -> HarborAssetsError:
+    """The error an answer with this status and body stands for; never raises, whatever the body is.
+
+    `retry_after`: the seconds the answer asks to wait, said in the message of a service that cannot serve now.
+    """
+    error = _from_answer(status, content)
+    if retry_after and isinstance(error, errors.ServiceUnavailable):
+        return errors.ServiceUnavailable(f"{error}. It asks to be left alone for {retry_after:.0f} s")
+    return error
+
+
+def _from_answer(status: int, content: bytes) -> HarborAssetsError:
     try:
         body = json.loads(content)
     except ValueError:

@@ -53,6 +53,8 @@ class Publisher:
         from harbor_assets.engine.publish import publish_suite
         from harbor_assets.interfaces.backend import Backend
         from harbor_assets.interfaces.sdk.client import Client
+        from harbor_assets.interfaces.sdk.connection import Service
+        from harbor_assets.interfaces.sdk.publishing import Publishing
         from harbor_assets.sources.cache import StatusCache
         from harbor_assets.sources.directory import read_suite
         from harbor_assets.sources.packing import FolderPacker
@@ -67,12 +69,13 @@ class Publisher:
             suite = read_suite(folder, cache=known)
             skipped = suite.skip_invalid(wanted.skip_invalid)
             chosen = select(suite, wanted.tasks, include=wanted.include, exclude=wanted.exclude)
-            with Client(Backend.of(self._services), workspace=workspace) as client:
+            service = Service(workspace, backend=Backend.of(self._services))
+            with Client.over(service) as client:
                 published = publish_suite(
                     suite,
                     chosen,
                     workspace=workspace,
-                    target=client,
+                    target=Publishing(client),
                     packer=FolderPacker(settings.work, known),
                     report=report,
                 )

@@ -109,12 +109,12 @@ def test_watching_rides_out_an_outage_and_says_so_once(
     w: World, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     from harbor_assets.domain.errors import ServiceUnavailable
-    from harbor_assets.interfaces.sdk.client import Client
+    from harbor_assets.interfaces.sdk.runs import Runs
 
     monkeypatch.setattr(progress, "OUTAGE_PAUSE_SECONDS", 0.01)
-    real, left = Client.run_status, [5]
+    real, left = Runs.status, [5]
 
-    def flaky(self: Client, run_id: str) -> object:
+    def flaky(self: Runs, run_id: str) -> object:
         if left[0]:
             left[0] -= 1
             raise ServiceUnavailable("No service answers at URL")
@@ -123,7 +123,7 @@ def test_watching_rides_out_an_outage_and_says_so_once(
     run_id = cli("runs", "submit", "--taskset", w.publish("a"), "--json").json["run"]["id"]
     w.end(run_id, 1.0)
     w.merge(run_id)
-    monkeypatch.setattr(Client, "run_status", flaky)
+    monkeypatch.setattr(Runs, "status", flaky)
     with served(create_app(w.backend)) as url:
         said = cli("runs", "status", run_id, "--watch", "--base-url", url)
         assert said.code == 0
@@ -138,21 +138,21 @@ def test_a_submission_whose_answer_is_lost_says_how_to_find_out_and_is_one_run(
     cli: Cli, w: World, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     from harbor_assets.domain.errors import ServiceUnavailable
-    from harbor_assets.interfaces.sdk.client import Client
+    from harbor_assets.interfaces.sdk.runs import Runs
 
-    real = Client.submit
+    real = Runs.submit_request
 
-    def lost(self: Client, *words: Any, **more: Any) -> object:
+    def lost(self: Runs, *words: Any, **more: Any) -> object:
         real(self, *words, **more)
         raise ServiceUnavailable("The connection broke off")
 
     submit = ("runs", "submit", "--taskset", w.publish("a"), "--base-url", url)
-    monkeypatch.setattr(Client, "submit", lost)
+    monkeypatch.setattr(Runs, "submit_request", lost)
     said = cli(*submit)
     assert said.code == 1
     key = re.search(r"--idempotency-key (\S+)", said.err)
     assert key
-    monkeypatch.setattr(Client, "submit", real)
+    monkeypatch.setattr(Runs, "submit_request", real)
     again = cli(*submit, "--idempotency-key", key[1])
     assert again.code == 0
     assert len(w.executions.started) == 1

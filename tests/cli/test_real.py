@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harbor_assets.sdk import local_client, read_bundle
+from harbor_assets.sdk import Evaluator, read_bundle
 
 NOT_A_COMMANDS = {"dagster", "harbor", "duckdb", "jinja2", "kubernetes", "alembic", "uvicorn", "upath"}
 NOT_A_WORKERS = {"fastapi", "starlette", "httpx", "typer", "kubernetes", "uvicorn", "dagster_k8s", "dagster_webserver"}
@@ -91,6 +91,6 @@ def test_the_same_again_from_the_stored_taskset(home: Path, run_id: str):
 
 def test_python_sees_the_same_runs(home: Path, run_id: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HARBOR_ASSETS_HOME", str(home))
-    with local_client() as client:
-        assert run_id in [run.id for run in client.list_runs().items]
-        assert client.results(run_id).account.counts["scored"] == 1  # type: ignore[index]
+    with Evaluator() as evaluator:
+        assert run_id in [run.id for run in evaluator.runs.list()]
+        assert evaluator.runs.results(run_id).account.counts["scored"] == 1  # type: ignore[index]

@@ -13,9 +13,9 @@ from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.views import LogChunk, RunStatus
 from harbor_assets.interfaces.cli import fetch, report
-from harbor_assets.interfaces.sdk.client import Client
+from harbor_assets.interfaces.sdk.runs import Runs
 from tests.cli.conftest import Cli
-from tests.interfaces.backends import NOW, World, outcome, task_input
+from tests.interfaces.backends import NOW, World, evaluator_of, outcome, task_input
 
 
 def submit(w: World, *names: str) -> str:
@@ -278,13 +278,13 @@ def test_watching_tells_each_task_as_it_ends(cli: Cli, w: World, monkeypatch: py
         lambda: None,
         end,
     ]
-    real = Client.run_status
+    real = Runs.status
 
-    def look(self: Client, run_id: str) -> RunStatus:
+    def look(self: Runs, run_id: str) -> RunStatus:
         steps.pop(0)()
         return real(self, run_id)
 
-    monkeypatch.setattr(Client, "run_status", look)
+    monkeypatch.setattr(Runs, "status", look)
     said = cli("runs", "status", run_id, "--watch")
     assert said.code == 3
     assert said.out.splitlines()[:5] == [
@@ -329,8 +329,8 @@ def test_the_live_picture_holds_thousands_of_tasks_and_no_markup(
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.progress import LiveView
 
-    with Client(w.backend) as client:
-        status = client.run_status(ended(w, 1.0, *[Reason.REWARD_EMPTY] * 19))
+    with evaluator_of(w) as evaluator:
+        status = evaluator.runs.status(ended(w, 1.0, *[Reason.REWARD_EMPTY] * 19))
     many = [
         task.model_copy(update={"index": at, "task": "[red]evil[/red]\x1b[2J", **({"running": 1} if at % 3 else {})})
         for at, task in enumerate(status.tasks * 500)

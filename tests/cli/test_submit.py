@@ -11,7 +11,8 @@ import pytest
 
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.phases import RunPhase
-from harbor_assets.interfaces.sdk.client import Client
+from harbor_assets.interfaces.sdk.publishing import Publishing
+from harbor_assets.interfaces.sdk.runs import Runs
 from tests.cli.conftest import Cli
 from tests.interfaces.backends import NOW, World
 from tests.suites import make
@@ -283,13 +284,13 @@ def test_quickstart_is_submit_and_wait(cli: Cli, w: World):
 def test_ctrl_c_before_the_run_is_accepted_starts_nothing(
     cli: Cli, w: World, suite: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    real = Client.put_task
+    real = Publishing.put_task
 
-    def interrupted(self: Client, *args: Any) -> Any:
+    def interrupted(self: Publishing, *args: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         return real(self, *args)
 
-    monkeypatch.setattr(Client, "put_task", interrupted)
+    monkeypatch.setattr(Publishing, "put_task", interrupted)
     said = cli("runs", "submit", "--harbor-dir", suite, "--wait")
     assert said.code == 130
     assert "nothing was started" in said.err
@@ -307,15 +308,15 @@ def test_ctrl_c_while_it_is_being_accepted_tells_the_run(cli: Cli, w: World):
 
 
 def test_ctrl_c_while_waiting_leaves_the_run_alone(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
-    real, calls = Client.run_status, []
+    real, calls = Runs.status, []
 
-    def interrupted(self: Client, run_id: str) -> Any:
+    def interrupted(self: Runs, run_id: str) -> Any:
         calls.append(run_id)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
         return real(self, run_id)
 
-    monkeypatch.setattr(Client, "run_status", interrupted)
+    monkeypatch.setattr(Runs, "status", interrupted)
     said = cli("runs", "submit", "--taskset", w.publish("a"), "--wait", "--json")
     (run_id,) = w.executions.started
     assert said.code == 130

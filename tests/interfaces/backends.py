@@ -22,6 +22,9 @@ from harbor_assets.engine.ports import TaskVerifier
 from harbor_assets.engine.ranking import Rankings
 from harbor_assets.engine.taskset_images import TasksetImages
 from harbor_assets.interfaces.backend import Backend
+from harbor_assets.interfaces.sdk.client import Client
+from harbor_assets.interfaces.sdk.connection import Service
+from harbor_assets.interfaces.sdk.evaluator import Evaluator
 from harbor_assets.templating import SandboxedTemplates
 from tests.fakes.artifacts import MemoryArtifacts
 
@@ -157,6 +160,11 @@ def world(folder: Path, url: str | None = None) -> Iterator[World]:
     made = World(folder, url)
     with made.catalog:
         yield made
+
+
+def evaluator_of(made: World) -> Evaluator:
+    """The SDK over a world, in process."""
+    return Evaluator.from_client(Client.over(Service("default", backend=made.backend)))
 
 
 def task_input(native_id: str, **config: object) -> TaskInput:

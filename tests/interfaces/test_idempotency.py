@@ -11,7 +11,7 @@ from harbor_assets.domain.errors import IdempotencyConflict
 from harbor_assets.domain.requests import Execution, RunRequest, SandboxRequest, Spec, TaskSelection
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.sdk import http
-from harbor_assets.interfaces.sdk.client import Client
+from harbor_assets.interfaces.sdk.evaluator import Evaluator
 from tests.cli.conftest import Cli
 from tests.interfaces.backends import World
 from tests.interfaces.served import free_port, served
@@ -103,7 +103,7 @@ def test_two_submits_with_one_key_at_the_same_moment_are_one_run(w: World):
 
 def test_a_changed_request_is_refused_with_what_changed_over_the_wire(w: World):
     ref = w.publish("a")
-    with served(create_app(w.backend)) as url, Client(url) as client:
-        client.submit(ask(ref), idempotency_key="k")
+    with served(create_app(w.backend)) as url, Evaluator(url) as evaluator:
+        evaluator.runs.submit_request(ask(ref), idempotency_key="k")
         with pytest.raises(IdempotencyConflict, match=r"changed: execution\.sandbox\.cpus"):
-            client.submit(ask(ref, cpus=2), idempotency_key="k")
+            evaluator.runs.submit_request(ask(ref, cpus=2), idempotency_key="k")

@@ -18,7 +18,7 @@ from harbor_assets.engine.account import evidence_path
 from harbor_assets.engine.recovery import Recovered
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.sdk import http
-from harbor_assets.interfaces.sdk.client import Client
+from harbor_assets.interfaces.sdk.evaluator import Evaluator
 from harbor_assets.interfaces.sdk.http import service_url
 from harbor_assets.interfaces.sdk.readers import read_bundle
 from tests.interfaces.backends import NOW, World, outcome, task_input
@@ -32,8 +32,8 @@ def url(w: World) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as made:
+def evaluator(url: str) -> Iterator[Evaluator]:
+    with Evaluator(url) as made:
         yield made
 
 
@@ -47,35 +47,35 @@ def archive(folder: Path, size: int = 3_000_000) -> tuple[Path, str]:
     return path, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_run_is_submitted_followed_and_fetched_over_the_network(w: World, client: Client, tmp_path: Path):
-    task, cut = client.put_task("default", "a", task_input("org/a"))
+def test_a_run_is_submitted_followed_and_fetched_over_the_network(w: World, evaluator: Evaluator, tmp_path: Path):
+    task, cut = evaluator.publishing.put_task("default", "a", task_input("org/a"))
     assert (cut, w.catalog.get_task("default", "a").ref) == (True, task.ref)
-    run = client.submit(ask(w.publish("a")), idempotency_key="k").run
-    assert client.submit(ask(w.publish("a")), idempotency_key="k").run.id == run.id
+    run = evaluator.runs.submit_request(ask(w.publish("a")), idempotency_key="k").run
+    assert evaluator.runs.submit_request(ask(w.publish("a")), idempotency_key="k").run.id == run.id
     with pytest.raises(IdempotencyConflict):
-        client.submit(ask(w.publish("b", taskset="other")), idempotency_key="k")
+        evaluator.runs.submit_request(ask(w.publish("b", taskset="other")), idempotency_key="k")
     with pytest.raises(NotReady):
-        client.results(run.id)
+        evaluator.runs.results(run.id)
     w.end(run.id, 0.5)
     w.merge(run.id)
-    assert client.results(run.id).account.policies.scored_only.mean == 0.5
-    assert (client.download(run.id, tmp_path) / "report.html").read_bytes() == b"<html>"
-    assert client.bundle_location(run.id, "report.html").startswith(f"{client.base_url}/apis/evals/v2/")
-    assert client.recover() == Recovered()
+    assert evaluator.runs.results(run.id).account.policies.scored_only.mean == 0.5
+    assert (evaluator.runs.download(run.id, tmp_path) / "report.html").read_bytes() == b"<html>"
+    assert evaluator.runs.bundle_location(run.id, "report.html").startswith(f"{evaluator.base_url}/apis/evals/v2/")
+    assert evaluator.recover() == Recovered()
 
 
-def test_an_archive_is_sent_once_whole_and_checked(w: World, client: Client, tmp_path: Path):
+def test_an_archive_is_sent_once_whole_and_checked(w: World, evaluator: Evaluator, tmp_path: Path):
     path, digest = archive(tmp_path)
     ref = fileset_ref("default", "task", digest)
-    assert client.has_archive(ref, digest) is False
-    client.put_archive(ref, digest, path)
+    assert evaluator.publishing.has_archive(ref, digest) is False
+    evaluator.publishing.put_archive(ref, digest, path)
     assert w.artifacts.objects[archive_key(ref)] == path.read_bytes()
-    assert client.has_archive(ref, digest) is True
-    client.put_archive(ref, digest, path)  # again: what is there stays
+    assert evaluator.publishing.has_archive(ref, digest) is True
+    evaluator.publishing.put_archive(ref, digest, path)  # again: what is there stays
     other = fileset_ref("default", "task", "0" * 64)
     with pytest.raises(Refused, match="has SHA-256"):
-        client.put_archive(other, "0" * 64, path)
-    assert client.has_archive(other, "0" * 64) is False
+        evaluator.publishing.put_archive(other, "0" * 64, path)
+    assert evaluator.publishing.has_archive(other, "0" * 64) is False
 
 
 @pytest.mark.parametrize("text", ["", "evals", "ftp://host", "http://", "http://user:secret@host", "http://host?x=1"])
@@ -88,8 +88,8 @@ def test_what_is_no_url_of_a_service_is_refused_without_repeating_a_password(tex
 def test_nobody_there_is_told_with_the_url_and_what_to_check(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "RETRY_PAUSES", (0.01,))
     where = f"http://127.0.0.1:{free_port()}"
-    with Client(where) as client, pytest.raises(ServiceUnavailable, match="No service answers at") as lost:
-        client.list_runs()
+    with Evaluator(where) as evaluator, pytest.raises(ServiceUnavailable, match="No service answers at") as lost:
+        evaluator.runs.list()
     assert f"curl {where}/healthz" in str(lost.value)
 
 
@@ -99,14 +99,14 @@ def test_something_else_at_the_url_is_told(monkeypatch: pytest.MonkeyPatch):
             await send({"type": "http.response.start", "status": 302, "headers": [(b"location", b"/login")]})
             await send({"type": "http.response.body", "body": b""})
 
-    with served(page) as base, Client(base) as client, pytest.raises(Refused, match="is the URL right"):
-        client.list_runs()
+    with served(page) as base, Evaluator(base) as evaluator, pytest.raises(Refused, match="is the URL right"):
+        evaluator.runs.list()
 
 
 def test_a_service_that_is_away_for_a_moment_is_asked_again(w: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "RETRY_PAUSES", (0.05,) * 100)
     port = free_port()
-    with Client(f"http://127.0.0.1:{port}") as client:
+    with Evaluator(f"http://127.0.0.1:{port}") as evaluator:
         back = threading.Event()
 
         def come_back() -> None:
@@ -117,13 +117,13 @@ def test_a_service_that_is_away_for_a_moment_is_asked_again(w: World, monkeypatc
         service = threading.Thread(target=come_back)
         service.start()
         try:
-            assert client.list_runs().total == 0
+            assert evaluator.runs.list().pagination.total_results == 0
         finally:
             back.set()
             service.join(30)
 
 
-def test_503_is_asked_again_for_reads_and_never_for_a_submission(monkeypatch: pytest.MonkeyPatch):
+def test_503_is_asked_again_for_what_may_be_repeated_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "RETRY_PAUSES", (0.01, 0.01))
     seen: list[str] = []
 
@@ -134,30 +134,30 @@ def test_503_is_asked_again_for_reads_and_never_for_a_submission(monkeypatch: py
             await send({"type": "http.response.start", "status": 503, "headers": []})
             await send({"type": "http.response.body", "body": body})
 
-    with served(busy) as base, Client(base) as client:
+    with served(busy) as base, Evaluator(base) as evaluator:
         with pytest.raises(ServiceUnavailable, match="the catalog is away"):
-            client.list_runs()
+            evaluator.runs.list()
         with pytest.raises(ServiceUnavailable):
-            client.submit(ask("suite"))
+            evaluator.tasks.create("a", task=task_input("org/a"))
         assert seen == ["GET", "GET", "GET", "POST"]
-        with pytest.raises(ServiceUnavailable):  # with a key it is one submission however often it is sent
-            client.submit(ask("suite"), idempotency_key="k")
+        with pytest.raises(ServiceUnavailable):  # it has a key, given or made: one submission however often it is sent
+            evaluator.runs.submit_request(ask("suite"))
     assert seen[4:] == ["POST", "POST", "POST"]
 
 
-def test_one_tasks_own_bundle_is_there_when_the_task_has_ended(w: World, client: Client, tmp_path: Path):
-    run_id = client.submit(ask(w.publish("a", "b"))).run.id
+def test_one_tasks_own_bundle_is_there_when_the_task_has_ended(w: World, evaluator: Evaluator, tmp_path: Path):
+    run_id = evaluator.runs.submit_request(ask(w.publish("a", "b"))).run.id
     plan = w.catalog.get_run(run_id).plan
     with pytest.raises(NotReady, match="0 of its 1 trials"):
-        client.download(run_id, tmp_path, task=1)
+        evaluator.runs.download(run_id, tmp_path, task=1)
     with pytest.raises(NotFound, match="its indexes are 0, 1"):
-        client.download(run_id, tmp_path, task=7)
+        evaluator.runs.download(run_id, tmp_path, task=7)
     w.catalog.mark_started(run_id, NOW)
     for task, reward in zip(plan.tasks, (0.0, 0.75), strict=True):
         where = evidence_path(run_id, task, 1)
         w.artifacts.put_bytes(f"{bundle_key(run_id)}/{where}/trial.log", f"log of {task.index}".encode())
         w.catalog.add_outcome(outcome(run_id, task, reward).model_copy(update={"evidence": where}))
-    folder = client.download(run_id, tmp_path, task=1)  # the run itself goes on
+    folder = evaluator.runs.download(run_id, tmp_path, task=1)  # the run itself goes on
     assert folder == tmp_path / f"{run_id}-task-1" / "agent-eval-results"
     bundle = read_bundle(folder)
     assert bundle.outcome_summary is not None
@@ -168,4 +168,4 @@ def test_one_tasks_own_bundle_is_there_when_the_task_has_ended(w: World, client:
     logs = list(folder.rglob("trial.log"))
     assert [log.read_text() for log in logs] == ["log of 1"]
     assert bundle.run.dashboard_path is None
-    assert client.download(run_id, tmp_path, task=1) == folder
+    assert evaluator.runs.download(run_id, tmp_path, task=1) == folder

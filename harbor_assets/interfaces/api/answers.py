@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, JsonValue
 
 from harbor_assets.domain.names import NAME_MAX
+from harbor_assets.domain.views import Pagination
 from harbor_assets.engine.ports import Page
 
 PAGE_SIZE_MAX = 1000  # the contract's
@@ -16,16 +17,6 @@ NAME_PATTERN = r"^[\w\-\.]+$"
 Name = Annotated[str, Path(pattern=NAME_PATTERN, max_length=NAME_MAX)]
 PageNumber = Annotated[int, Query(ge=1, le=2**31 - 1)]
 PageSize = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
-
-
-class Pagination(BaseModel):
-    """Where a page stands in its list. `total_pages` is 0 when there is nothing."""
-
-    page: int
-    page_size: int
-    current_page_size: int
-    total_pages: int
-    total_results: int
 
 
 class Listed[T](BaseModel):

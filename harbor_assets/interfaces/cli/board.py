@@ -19,7 +19,7 @@ def print_leaderboard(session: Session, out: Output, *, csv: bool) -> None:
     """The leaderboard of the session's workspace."""
     if csv and out.json:
         raise Refused("--csv and --json are two forms; give one of them")
-    found = session.client.leaderboard()
+    found = session.evaluator.leaderboard.retrieve()
     if found.missing:
         more = ", …" if len(found.missing) > NAMED_MAX else ""
         words = command("leaderboard", "rebuild", *session.own_words())
@@ -40,7 +40,7 @@ def print_leaderboard(session: Session, out: Output, *, csv: bool) -> None:
 
 def print_rebuilt(session: Session, out: Output) -> None:
     """Rebuild, and say what was written and what was not."""
-    written, failed = session.client.rebuild_leaderboard()
+    written, failed = session.evaluator.leaderboard.rebuild()
     for run_id, why in failed.items():
         note(f"Not on the leaderboard: {run_id}: {why}")
     out.line(f"The leaderboard was made afresh: {counted(written, 'run')}")

@@ -29,7 +29,7 @@ def build_images(
     """`tasksets build-images`: begin with what is missing, follow it if asked to. Returns the exit code."""
     named = Ref.parse(ref, workspace=session.workspace)
     request = BuildRequest(revision=named.fragment, concurrency=concurrency, sandbox=sandbox)
-    status = session.client.build_images(named, request)
+    status = session.evaluator.images.build(named, request)
     if status.needed and not wait and not session.remote and not status.done:
         out.line("No service goes on building when this command ends, so it waits.")
         wait = True
@@ -55,7 +55,7 @@ def see_to_images(
     named = Ref.parse(ref, workspace=session.workspace)
     chosen = None if names is None else list(names)
     request = BuildRequest(revision=named.fragment, select=chosen, sandbox=sandbox)
-    status = session.client.build_images(named, request)
+    status = session.evaluator.images.build(named, request)
     if status.needed:
         follow(session, named, request, status, out)
 
@@ -81,14 +81,14 @@ def follow(session: "Session", named: Ref, request: BuildRequest, status: ImageS
                 out.line(_summary(kept))
                 return status.model_copy(update={"images": kept})
             restarts += 1
-            status = patiently(session, lambda: session.client.build_images(named, request), "builds go on")
+            status = patiently(session, lambda: session.evaluator.images.build(named, request), "builds go on")
             continue
         if time.monotonic() - told_at >= PROGRESS_SECONDS:
             told_at = time.monotonic()
             out.line(_progress([view for view in status.images if view.task in tasks]))
         time.sleep(pause)
         pause = min(_POLL_MAX_SECONDS, pause * 1.2)
-        status = patiently(session, lambda: session.client.image_status(named, kind), "builds go on")
+        status = patiently(session, lambda: session.evaluator.images.status(named, kind), "builds go on")
 
 
 def exit_code(status: ImageStatus) -> int:
@@ -101,7 +101,7 @@ def exit_code(status: ImageStatus) -> int:
 
 def _tell(session: "Session", view: ImageView, out: Output) -> None:
     out.line(_line(view))
-    if view.state == "failed" and view.key and (log := session.client.build_log(view.key)):
+    if view.state == "failed" and view.key and (log := session.evaluator.images.build_log(view.key)):
         lines = log.rstrip("\n").split("\n")
         if len(lines) > LOG_LINES:
             out.line(f"    … {len(lines) - LOG_LINES} lines before")
@@ -111,7 +111,7 @@ def _tell(session: "Session", view: ImageView, out: Output) -> None:
 
 
 def _log(session: "Session", view: ImageView) -> str | None:
-    return session.client.build_log_location(view.key) if view.key and view.log else None
+    return session.evaluator.images.build_log_location(view.key) if view.key and view.log else None
 
 
 def _progress(views: Sequence[ImageView]) -> str:

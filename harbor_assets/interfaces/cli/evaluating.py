@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from harbor_assets.documents import read_json
-from harbor_assets.domain.agent_eval import AgentEvalInputSpec, AgentEvalJobInput
+from harbor_assets.domain.agent_eval import AgentEvalInputSpec
 from harbor_assets.domain.bundle import AgentOutput, BundleError, Trial
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.names import Ref, nearest
@@ -42,16 +42,16 @@ class OutputLine(BaseModel):
 def run_evaluation(session: Session, taskset: str, file: Path, folder: Path, out: Output) -> int:
     """`evaluate`: returns the exit code. Every line is checked before anything is sent."""
     ref = Ref.parse(taskset, workspace=session.workspace)
-    stored = session.client.get_taskset(str(ref))
-    known = list(task_ids(session.client.get_pinned_tasks(stored.tasks)).values())
+    stored = session.evaluator.tasksets.retrieve(str(ref))
+    known = list(task_ids(session.evaluator.tasks.pinned(stored.tasks)).values())
     trials = [*read_outputs(file, known)]
     given = {trial.task_id for trial in trials}
     missing = [task for task in known if task not in given]
     trials += [_missing(task) for task in missing]
     spec = AgentEvalInputSpec(tasks=stored.ref, trials=trials)
-    job = session.client.submit_agent_eval(AgentEvalJobInput(spec=spec))
-    result = session.client.get_agent_eval_result(job.name)
-    bundle = session.client.download_agent_eval(job.name, folder)
+    job = session.evaluator.evaluations.submit(spec)
+    result = session.evaluator.evaluations.result(job.name)
+    bundle = session.evaluator.evaluations.download(job.name, folder)
     coverage = [one for outputs in result.summary.metric_coverage.values() for one in outputs.values()]
     scored, total = sum(one.scored for one in coverage), sum(one.total for one in coverage)
     if out.json:

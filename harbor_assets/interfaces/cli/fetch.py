@@ -25,7 +25,7 @@ def download(session: Session, run_id: str, output: Path, out: Output, *, task: 
             out.lines.flush()
 
     try:
-        folder = session.client.download(run_id, output, progress, task=task)
+        folder = session.evaluator.runs.download(run_id, output, progress, task=task)
     except KeyboardInterrupt:
         note("\nInterrupted: nothing of the bundle was kept. Repeat the command to start again.")
         return INTERRUPTED
@@ -49,11 +49,11 @@ def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool,
     out, offset, looked = Output(), 0, time.monotonic()
     try:
         while True:
-            chunk = session.client.logs(run_id, task=task, offset=offset)
+            chunk = session.evaluator.runs.logs(run_id, task=task, offset=offset)
             if offset == 0 and not whole and chunk.size is not None and chunk.size > LOG_SHOWN_BYTES:
                 note(f"This log has {chunk.size / 1e6:.1f} MB; here is its end. All of it: repeat with --all")
                 offset = chunk.size - LOG_SHOWN_BYTES
-                skipped = session.client.logs(run_id, task=task, offset=offset)
+                skipped = session.evaluator.runs.logs(run_id, task=task, offset=offset)
                 cut, newline, rest = skipped.text.partition("\n")
                 chunk = skipped.model_copy(update={"text": rest if newline else cut})
             if chunk.text:

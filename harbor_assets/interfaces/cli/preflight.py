@@ -26,7 +26,7 @@ def check_run(session: Session, tasks: Sequence[SourceTask], wanted: RequestFile
             tasks=[_candidate(task) for task in tasks[start : start + BATCH]],
         )
         try:
-            lacking += session.client.check(asked).without_solution
+            lacking += session.evaluator.runs.check(asked).without_solution
         except Refused as refused:
             if not refused.problems:
                 raise

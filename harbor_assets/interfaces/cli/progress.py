@@ -46,7 +46,7 @@ def follow(session: Session, run_id: str, out: Output) -> RunStatus:
 
 def patient(session: Session, run_id: str) -> RunStatus:
     """The run's status; see `patiently`."""
-    return patiently(session, lambda: session.client.run_status(run_id), "the run goes on")
+    return patiently(session, lambda: session.evaluator.runs.status(run_id), "the run goes on")
 
 
 def patiently[T](session: Session, look: Callable[[], T], meanwhile: str) -> T:

@@ -14,7 +14,7 @@ def publish(session: Session, chosen: source.Chosen, out: Output, *, rehash: boo
             chosen.suite,
             chosen.tasks,
             workspace=session.workspace,
-            target=session.client,
+            target=session.evaluator.publishing,
             packer=FolderPacker(scratch, known),
             report=lambda event: out.line(str(event)),
         )

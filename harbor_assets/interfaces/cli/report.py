@@ -7,12 +7,12 @@ from harbor_assets.domain.bundle import REPORT
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import ResultState, exit_code
 from harbor_assets.domain.policies import OutcomeSummary, Policy
-from harbor_assets.domain.views import RunStatus, RunSummary, TaskView
-from harbor_assets.engine.ports import Page
+from harbor_assets.domain.views import Pagination, RunStatus, RunSummary, TaskView
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, counted, duration, moment, note, one_line, score
 from harbor_assets.interfaces.cli.progress import ended, flags_told, follow, result
 from harbor_assets.interfaces.cli.session import Session
+from harbor_assets.interfaces.sdk.pages import Page
 
 NAMED_MAX = 20  # tasks named one by one at a run's end; the rest is counted, and `runs tasks` lists all
 SIDE_REWARDS_MAX = 4  # columns of rewards beside the run's own: what a terminal has room for
@@ -45,12 +45,12 @@ def print_ending(session: Session, status: RunStatus, out: Output) -> None:
     out.line(f"Run {run.id} {run.phase}{took}; results: {run.result_state}")
     if run.error:
         out.line(f"Error: {run.error}")
-    account = session.client.results(run.id).account
+    account = session.evaluator.runs.results(run.id).account
     _print_policies(account, out)
     _print_not_scored(session, status, out)
     _print_flagged(session, status, out)
     if run.result_state is not ResultState.FAILED:
-        out.line(f"Report: {session.client.bundle_location(run.id, REPORT)}")
+        out.line(f"Report: {session.evaluator.runs.bundle_location(run.id, REPORT)}")
         out.line(f"Download: {command('runs', 'download', run.id, *session.own_words())}")
 
 
@@ -161,7 +161,7 @@ def print_runs(page: Page[RunSummary], out: Output) -> None:
     for run_id in page.unreadable:
         note(f"Warning: {run_id} is stored but cannot be read; it is not in the list")
     if out.json:
-        out.document(envelope([run.model_dump(mode="json") for run in page.items], page))
+        out.document(envelope([run.model_dump(mode="json") for run in page.data], page.pagination))
         return
     rows = [
         (
@@ -173,21 +173,19 @@ def print_runs(page: Page[RunSummary], out: Output) -> None:
             moment(run.created_at),
             run.taskset_ref,
         )
-        for run in page.items
+        for run in page.data
     ]
     out.table(("RUN", "PHASE", "RESULTS", "SCORED", "AGENT", "SUBMITTED", "TASKSET"), rows)
-    if page.total > len(page.items):
-        pages = -(-page.total // page.page_size)
-        note(f"{len(page.items)} of {page.total} runs; page {page.page} of {pages}, --page shows the others")
+    print_place(page.pagination, "runs")
 
 
 def print_results(session: Session, run_id: str, out: Output) -> None:
     """The scores of an ended run."""
-    found = session.client.results(run_id)
+    found = session.evaluator.runs.results(run_id)
     if out.json:
         out.document({"summary": found.summary, "outcomes": found.outcomes})
         return
-    status = session.client.run_status(run_id)
+    status = session.evaluator.runs.status(run_id)
     print_facts(status.run, out)
     out.line()
     policies = found.account.policies
@@ -216,7 +214,7 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
     if found.summary is None:
         out.line("The results could not be merged into a bundle; these scores are from the run's own rows.")
     else:
-        out.line(f"Report: {session.client.bundle_location(run_id, REPORT)}")
+        out.line(f"Report: {session.evaluator.runs.bundle_location(run_id, REPORT)}")
         out.line(f"Download: {command('runs', 'download', run_id, *session.own_words())}")
 
 
@@ -238,16 +236,15 @@ def _figures(name: str, policy: Policy) -> list[tuple[str, str, str]]:
     ]
 
 
-def envelope(data: list[object], page: Page[RunSummary] | None = None) -> dict[str, object]:
+def print_place(at: Pagination, nouns: str) -> None:
+    """Where a page stands in its list, if there is more than it."""
+    if at.total_results > at.current_page_size:
+        shown = f"{at.current_page_size} of {at.total_results} {nouns}"
+        note(f"{shown}; page {at.page} of {at.total_pages}, --page shows the others")
+
+
+def envelope(data: list[object], at: Pagination | None = None) -> dict[str, object]:
     """The envelope of lists around `data`: a page of a longer list, or the whole of it."""
-    size, number, total = (page.page_size, page.page, page.total) if page else (max(1, len(data)), 1, len(data))
-    return {
-        "data": data,
-        "pagination": {
-            "page": number,
-            "page_size": size,
-            "current_page_size": len(data),
-            "total_pages": -(-total // size),
-            "total_results": total,
-        },
-    }
+    n = len(data)
+    whole = Pagination(page=1, page_size=max(1, n), current_page_size=n, total_pages=min(n, 1), total_results=n)
+    return {"data": data, "pagination": (at or whole).model_dump()}

@@ -146,7 +146,7 @@ def status(
     with open_session(workspace, base_url) as session:
         if watch:
             raise typer.Exit(report.watch(session, run_id, out))
-        found = session.client.run_status(run_id)
+        found = session.evaluator.runs.status(run_id)
         if json:
             out.document(found.model_dump(mode="json"))
         else:
@@ -207,7 +207,7 @@ def list_runs(
 
     out = Output(json=json)
     with open_session(workspace, base_url) as session:
-        found = session.client.list_runs(active=active, mine=mine, page=page, page_size=page_size)
+        found = session.evaluator.runs.list(active=active, mine=mine, page=page, page_size=page_size)
         report.print_runs(found, out)
 
 
@@ -222,15 +222,14 @@ def tasks(
     json: Json = False,
 ) -> None:
     """List the tasks of a run: index, phase, and what became of each trial."""
-    from harbor_assets.domain.phases import TaskPhase
     from harbor_assets.interfaces.cli import report
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
     with open_session(workspace, base_url) as session:
-        found = session.client.all_run_tasks(run_id, phase=TaskPhase(phase) if phase else None)
-        report.print_tasks(found, out)
+        status = session.evaluator.runs.status(run_id)  # all as of one moment, as pages would not be
+        report.print_tasks([task for task in status.tasks if phase in (None, task.phase)], out)
 
 
 @app.command(epilog=examples("runs cancel RUN_ID"))
@@ -241,7 +240,7 @@ def cancel(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None,
 
     out = Output(json=json)
     with open_session(workspace, base_url) as session:
-        run = session.client.cancel(run_id)
+        run = session.evaluator.runs.cancel(run_id)
         if run.phase.terminal:
             out.line(f"{run.id} has ended already: {run.phase}")
         else:

@@ -1,4 +1,4 @@
-"""What a command works with: the settings, and a client of this machine's home or of a service elsewhere."""
+"""What a command works with: the settings, and the SDK over this machine's home or a service elsewhere."""
 
 import logging
 from collections.abc import Iterator
@@ -11,31 +11,30 @@ from harbor_assets.domain.errors import HarborAssetsError, HomeUnusable, Storage
 from harbor_assets.interfaces.cli.output import command, note, one_line
 
 if TYPE_CHECKING:
-    from harbor_assets.interfaces.contexts import Contexts
-    from harbor_assets.interfaces.sdk.client import Client
+    from harbor_assets.interfaces.sdk.evaluator import Evaluator
     from harbor_assets.settings import Settings
     from harbor_assets.sources.cache import StatusCache
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One command's view of the service. `workspace` is the client's.
+    """One command's view of the service.
 
     `asked_url` is the base URL that stood on the command line, None if a context decided or this machine serves itself.
     """
 
     settings: "Settings"
-    client: "Client"
+    evaluator: "Evaluator"
     asked_url: str | None = None
     _told: set[str] = field(default_factory=set)
 
     @property
     def workspace(self) -> str:
-        return self.client.workspace
+        return self.evaluator.workspace
 
     @property
     def remote(self) -> bool:
-        return self.client.base_url is not None
+        return self.evaluator.base_url is not None
 
     def own_words(self) -> list[str]:
         """What a printed command must say to mean the same service and workspace: nothing where it is the default."""
@@ -72,21 +71,28 @@ class Session:
 def open_session(
     workspace: str | None = None, base_url: str | None = None, *, local: bool = False
 ) -> Iterator[Session]:
-    """Hand out a client of the service that the command line, `HARBOR_ASSETS_CONTEXT` or the context in use names.
+    """Hand out the SDK over the service that the command line, `HARBOR_ASSETS_CONTEXT` or the context in use names.
 
     Where that is this machine, its home is opened and runs that lost their worker are taken up. `local`: no context
     counts.
     """
+    from harbor_assets.interfaces.contexts import Context, chosen_context
     from harbor_assets.interfaces.sdk.client import Client
+    from harbor_assets.interfaces.sdk.connection import Service
+    from harbor_assets.interfaces.sdk.evaluator import Evaluator
+    from harbor_assets.interfaces.sdk.http import service_url
     from harbor_assets.settings import Settings
 
     settings = Settings.load()
     for warning in settings.warnings():
         note(f"Warning: {warning}")
-    url = base_url if base_url or local else context_url(settings)
-    if url is not None:
-        with Client(url, workspace=workspace or settings.workspace) as client:
-            yield Session(settings, client, base_url)
+    asked = Context(base_url) if base_url else None
+    context = asked if asked or local else chosen_context(settings.context)
+    where = workspace or settings.workspace
+    if context is not None:
+        service = Service(where, service_url(context.base_url), context.token(settings.token))
+        with Client.over(service) as client:
+            yield Session(settings, Evaluator.from_client(client), base_url)
         return
     from harbor_assets.interfaces.backend import Backend
     from harbor_assets.wiring import wire
@@ -94,8 +100,8 @@ def open_session(
     settings.prepare_home()
     _show_waits()
     services = wire(settings)
-    with Client(Backend.of(services), workspace=workspace or settings.workspace) as client:
-        session = Session(settings, client)
+    with Client.over(Service(where, backend=Backend.of(services))) as client:
+        session = Session(settings, Evaluator.from_client(client))
         recover(session)
         yield session
 
@@ -113,30 +119,13 @@ def _show_waits() -> None:
         log.setLevel(logging.INFO)
 
 
-def context_url(settings: "Settings") -> str | None:
-    """The base URL of the context that counts; None if that is this machine."""
-    from harbor_assets.interfaces.contexts import LOCAL, Contexts
-
-    if settings.context == LOCAL:
-        return None
-    contexts = Contexts.load()
-    return contexts.url(chosen_context(settings, contexts)[0])
-
-
-def chosen_context(settings: "Settings", contexts: "Contexts") -> tuple[str, str]:
-    """The name of the context that counts, and what decided it."""
-    if settings.context:
-        return settings.context, "HARBOR_ASSETS_CONTEXT"
-    return contexts.current, "context use" if contexts.current in contexts.urls else "default"
-
-
 def recover(session: Session, run_id: str | None = None) -> None:
     """Let runs go on that lost their worker. A failure of that is told once, and does not fail the command.
 
     `run_id` is the run that the command follows: if that one cannot go on, raises why, and what to do.
     """
     try:
-        found = session.client.recover()
+        found = session.evaluator.recover()
     except HomeUnusable:
         raise  # nor can the command do anything
     except (HarborAssetsError, OSError) as error:

@@ -64,8 +64,8 @@ def read(session: Session, choice: Choice) -> Chosen:
     """The whole source, nothing chosen and nothing refused yet: what `--list-tasks` shows."""
     check_flags(choice)
     if choice.taskset is not None:
-        taskset = session.client.get_taskset(choice.taskset)
-        suite = _as_suite(taskset, session.client.get_pinned_tasks(taskset.tasks))
+        taskset = session.evaluator.tasksets.retrieve(choice.taskset)
+        suite = _as_suite(taskset, session.evaluator.tasks.pinned(taskset.tasks))
         return Chosen(suite, suite.tasks, taskset=taskset)
     assert choice.harbor_dir is not None
     with session.known_files(rehash=choice.rehash) as known:

@@ -67,7 +67,7 @@ class Submission:
         """Submit. Over a network always with a key, since an answer may be lost after the run was accepted."""
         key = self.idempotency_key or (f"submit-{secrets.token_hex(8)}" if session.remote else None)
         try:
-            return session.client.submit(request, idempotency_key=key)
+            return session.evaluator.runs.submit_request(request, idempotency_key=key)
         except (Refused, NotReady):
             raise
         except HarborAssetsError as error:  # no answer, or one of a proxy before the service
@@ -86,7 +86,7 @@ class Submission:
         elif self.wait:
             code = report.watch(session, submitted.run.id, out, document=False)
         if out.json:
-            run = session.client.get_run(submitted.run.id) if self.wait else submitted.run
+            run = session.evaluator.runs.retrieve(submitted.run.id) if self.wait else submitted.run
             out.document({**submitted.model_dump(mode="json"), "run": run.model_dump(mode="json")})
         return code
 

@@ -9,7 +9,8 @@ from typing import Protocol
 from harbor_assets.domain.archives import archive_key
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.engine.ports import Artifacts
-from harbor_assets.interfaces.sdk.http import Http, segment
+from harbor_assets.interfaces.sdk.client import Client
+from harbor_assets.interfaces.sdk.http import segment
 
 PIECE = 1024 * 1024  # bytes read and sent at a time
 
@@ -44,13 +45,13 @@ class StoredArchives:
 class RemoteArchives:
     """Archives behind a service's Files API, sent as streams and checked there by hash."""
 
-    def __init__(self, http: Http) -> None:
-        self._http = http
+    def __init__(self, client: Client) -> None:
+        self._http, self._run = client.twin.http, client.loop.run
 
     def has(self, ref: str) -> bool:
         """See `Archives`."""
         try:
-            self._http.call("HEAD", _url(ref))
+            self._run(self._http.call("HEAD", _url(ref)))
         except NotFound:
             return False
         return True
@@ -62,7 +63,7 @@ class RemoteArchives:
             "Content-Length": str(path.stat().st_size),
             "Repr-Digest": f"sha-256=:{_base64(files_hash)}:",
         }
-        self._http.call("PUT", _url(ref), headers=headers, pieces=lambda: _pieces(path))
+        self._run(self._http.call("PUT", _url(ref), headers=headers, pieces=lambda: _pieces(path)))
 
 
 def _url(ref: str) -> str:

@@ -1,8 +1,11 @@
-"""Calls to the REST API from plain code, with answers as bytes and refusals as our own errors."""
+"""Calls to the REST API, with answers as bytes and refusals as our own errors. Calls that may be repeated are."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+import random
+from asyncio import sleep
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
@@ -13,12 +16,18 @@ from harbor_assets.interfaces.problems import from_answer
 
 # A service that restarts is back within a few seconds; what takes longer is told, and `--watch` goes on asking.
 RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)  # seconds between the five attempts of a call that may be repeated
+RETRY_AFTER_MAX = 30.0  # seconds a service may ask us to wait; whoever is to wait for longer is told instead
+JITTER = 0.25  # of a pause, so that clients which were sent away together do not come back together
+TOO_MANY = 429
 UNAVAILABLE = frozenset({502, 503, 504})  # what a service, or a proxy before it, answers while there is none
-REPEATABLE = frozenset({"GET", "HEAD", "PUT"})  # a PUT of ours says what is to be there, so twice is once
+REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})  # a PUT of ours says what is to be there, so twice is once
 IDEMPOTENCY_KEY = "Idempotency-Key"  # a POST with it is one request however often it is sent
+NOT_FOUND = 404
 CONNECT_SECONDS = 10.0
 # A merge of a large run or a publication of thousands of tasks is one answer; silence for longer is a lost connection.
 READ_SECONDS = 120.0
+
+type Parameters = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
 class Answer(NamedTuple):
@@ -26,8 +35,20 @@ class Answer(NamedTuple):
     content: bytes
 
 
+class Bearer(httpx.Auth):
+    """Sends a token with each request. It shows itself in no text."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """See httpx."""
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        yield request
+
+
 class Http:
-    """Calls over `transport`, all on one event loop that is kept from call to call.
+    """Calls over `transport`.
 
     With `where`, the URL of a service that may be away, calls that may be repeated are, and errors say where it was.
     """
@@ -35,7 +56,6 @@ class Http:
     def __init__(
         self, transport: httpx.AsyncBaseTransport | None, base_url: str, *, where: str | None = None, **client: Any
     ) -> None:
-        self._runner = asyncio.Runner()
         self._where = where
         self._client = httpx.AsyncClient(transport=transport, base_url=base_url, **client)
 
@@ -45,47 +65,51 @@ class Http:
         return cls(transport, "http://in-process", trust_env=False, timeout=None)
 
     @classmethod
-    def remote(cls, base_url: str) -> Self:
-        """A service elsewhere. Proxies and certificates are the environment's (`HTTPS_PROXY`, `SSL_CERT_FILE`)."""
+    def remote(cls, base_url: str, token: str | None = None) -> Self:
+        """A service elsewhere. Proxies and certificates are the environment's (`HTTPS_PROXY`, `SSL_CERT_FILE`).
+
+        No redirect is followed, so that a token goes to this address and no other.
+        """
         url = service_url(base_url)
         timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
-        return cls(None, url, where=url, timeout=timeout, follow_redirects=False)
+        auth = Bearer(token) if token else None
+        return cls(None, url, where=url, timeout=timeout, follow_redirects=False, auth=auth)
 
-    def close(self) -> None:
-        """Wait for what is still under way, then close."""
-        self._runner.run(self._client.aclose())
-        self._runner.close()
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
 
-    def run[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a piece of asynchronous work to its end."""
-        return self._runner.run(work)
-
-    def call(self, method: str, path: str, **options: Any) -> Answer:
-        """Ask and read the whole answer. `options` are httpx's. Raises the error the answer stands for."""
-        return self.run(self._call(method, path, **options))
-
-    async def _call(
+    async def call(
         self, method: str, path: str, *, pieces: Callable[[], AsyncIterator[bytes]] | None = None, **options: Any
     ) -> Answer:
-        """`pieces` makes a body that is sent as it is read, afresh for each attempt."""
+        """Ask and read the whole answer. `options` are httpx's; `pieces` makes a body that is sent as it is read,
+        afresh for each attempt. Raises the error the answer stands for."""
         repeatable = method in REPEATABLE or IDEMPOTENCY_KEY in options.get("headers", {})
-        pauses = iter(RETRY_PAUSES if self._where and repeatable else ())
+        pauses = iter(RETRY_PAUSES if self._where else ())
+        lost = False  # an attempt whose effect is not known
         while True:
             pause = next(pauses, None)
             try:
                 body: dict[str, Any] = {"content": pieces()} if pieces else {}
                 answer = await self._client.request(method, path, **options, **body)
             except httpx.TransportError as error:
-                if pause is None:
+                if pause is None or not repeatable:
                     raise self._lost(error) from error
+                lost = True
             else:
-                if pause is None or answer.status_code not in UNAVAILABLE:
+                wait = retry_after(answer.headers)
+                again = answer.status_code == TOO_MANY or (repeatable and answer.status_code in UNAVAILABLE)
+                if pause is None or not again or (wait or 0) > RETRY_AFTER_MAX:
+                    if lost and method == "DELETE" and answer.status_code == NOT_FOUND:
+                        return Answer(204, b"")  # the attempt whose answer was lost had deleted it
                     return self._answer(answer)
-            await asyncio.sleep(pause)
+                lost = lost or answer.status_code != TOO_MANY
+                pause = max(pause, wait or 0)
+            await sleep(pause * random.uniform(1, 1 + JITTER))  # noqa: S311 no secret hangs on it
 
     def _answer(self, answer: httpx.Response) -> Answer:
         if answer.status_code >= 400:
-            raise from_answer(answer.status_code, answer.content)
+            raise from_answer(answer.status_code, answer.content, retry_after=retry_after(answer.headers))
         if self._where and not answer.is_success:
             raise Refused(
                 f"{self._where} answered {answer.status_code}, which no harbor-assets service does; is the URL right?"
@@ -94,7 +118,7 @@ class Http:
 
     @asynccontextmanager
     async def stream(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a GET in pieces, inside `run`. Raises the error the answer stands for."""
+        """The body of a GET in pieces. Raises the error the answer stands for."""
         try:
             async with self._client.stream("GET", path) as answer:
                 if answer.status_code >= 400:
@@ -115,6 +139,19 @@ class Http:
         return ServiceUnavailable(f"The connection to {self._where} broke off ({what}); try again")
 
 
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds an answer asks to wait, None if it does not say (RFC 9110, 10.2.3: seconds, or a date)."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
 def service_url(text: str) -> str:
     """`text` as the URL of a service, without a slash at its end. Raises `Refused` for anything else."""
     try:
@@ -133,7 +170,12 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
-def query(**values: object) -> Mapping[str, str]:
+def below(base: str, path: str) -> str:
+    """`base` and a path of several segments."""
+    return "/".join([base, *map(segment, path.split("/"))])
+
+
+def query(**values: object) -> dict[str, str]:
     """Query parameters; those that are None are left out."""
     given = {key: value for key, value in values.items() if value is not None}
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}

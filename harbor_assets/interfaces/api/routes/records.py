@@ -141,11 +141,13 @@ def _listing[T: Record](
         page_size: PageSize = 100,
         sort: Sort = Sort.CREATED,
         where: Where = None,
+        nulls: Annotated[bool, Query(description="Keep null members, so that digests can be computed.")] = False,
     ) -> Response:
         """One page of the current records; null members are left out, as everywhere in record lists."""
         asked = parse_filter(request.query_params.multi_items(), fields=fields, workspace=workspace)
         found = list_page(workspace, page=page, page_size=page_size, sort=sort, where=asked)
-        return listed(found, [without_nulls(row) for row in dumped(found.items)], sort=sort)
+        rows = dumped(found.items)
+        return listed(found, rows if nulls else map(without_nulls, rows), sort=sort)
 
 
 def _reading[T: Record](

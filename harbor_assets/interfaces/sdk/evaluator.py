@@ -1,0 +1,208 @@
+"""What the SDK offers, by subject, over one connection: for plain code and for asynchronous code."""
+
+import os
+from functools import cached_property
+from types import TracebackType
+from typing import Self
+
+from harbor_assets.engine.recovery import Recovered
+from harbor_assets.interfaces.sdk.client import Client
+from harbor_assets.interfaces.sdk.connection import AsyncClient
+from harbor_assets.interfaces.sdk.evaluations import AsyncEvaluations, Evaluations
+from harbor_assets.interfaces.sdk.images import AsyncImages, Images
+from harbor_assets.interfaces.sdk.leaderboard import AsyncBoard, Board
+from harbor_assets.interfaces.sdk.metrics import AsyncMetrics, Metrics
+from harbor_assets.interfaces.sdk.publishing import Publishing
+from harbor_assets.interfaces.sdk.runs import AsyncRuns, Runs
+from harbor_assets.interfaces.sdk.tasks import AsyncTasks, Tasks
+from harbor_assets.interfaces.sdk.tasksets import AsyncTasksets, Tasksets
+
+
+class Evaluator:
+    """Tasks, tasksets, metrics and runs, for plain code; use it in a `with` block, or `close` it.
+
+    Without `base_url` it works on the home of this machine, in this process: no server is needed. Calls of several
+    threads wait for each other.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        workspace: str | None = None,
+        token: str | None = None,
+        home: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """`base_url`: a service elsewhere, `http://HOST:PORT`. `home`: another home than the one of the settings.
+
+        `workspace` None: HARBOR_ASSETS_WORKSPACE, else "default". `token` None: HARBOR_ASSETS_TOKEN. Raises `Refused`
+        for values that cannot be used, `HomeUnusable`; whether a service answers, the first call finds out.
+        """
+        self._client = Client(base_url, workspace=workspace, token=token, home=home)
+
+    @classmethod
+    def from_client(cls, client: Client) -> Self:
+        """Over a connection that exists. Whoever made that closes it."""
+        evaluator = cls.__new__(cls)
+        evaluator._client = client
+        return evaluator
+
+    @classmethod
+    def from_config(cls, *, workspace: str | None = None) -> Self:
+        """On what the command line talks to: the context in use, else the home of this machine."""
+        return cls.from_client(Client.from_config(workspace=workspace))
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Definitions of units of evaluation."""
+        return Tasks(self._client.loop, AsyncTasks(self._client.twin))
+
+    @cached_property
+    def tasksets(self) -> Tasksets:
+        """Named groups of pinned tasks."""
+        return Tasksets(self._client.loop, AsyncTasksets(self._client.twin))
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """What scores outputs."""
+        return Metrics(self._client.loop, AsyncMetrics(self._client.twin))
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Runs of tasksets, and what they gave."""
+        return Runs(self._client.loop, AsyncRuns(self._client.twin))
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """Evaluations of outputs that are given."""
+        return Evaluations(self._client.loop, AsyncEvaluations(self._client.twin))
+
+    @cached_property
+    def images(self) -> Images:
+        """Images of the tasks of tasksets."""
+        return Images(self._client.loop, AsyncImages(self._client.twin))
+
+    @cached_property
+    def leaderboard(self) -> Board:
+        """Ended runs, the best mean first."""
+        return Board(self._client.loop, AsyncBoard(self._client.twin))
+
+    @cached_property
+    def publishing(self) -> Publishing:
+        """The port of the engine's publisher."""
+        return Publishing(self._client)
+
+    @property
+    def client(self) -> Client:
+        """The connection."""
+        return self._client
+
+    @property
+    def workspace(self) -> str:
+        """The workspace of calls that name none."""
+        return self._client.workspace
+
+    @property
+    def base_url(self) -> str | None:
+        """Where the service is; None in process."""
+        return self._client.base_url
+
+    def recover(self) -> Recovered:
+        """Let runs that lost their worker go on, and say which could not. A service does this by itself: none, then."""
+        return self._client.service.recover()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for calls under way, then close the connection."""
+        self._client.close()
+
+
+class AsyncEvaluator:
+    """Tasks, tasksets, metrics and runs, for asynchronous code; use it in an `async with` block, or `aclose` it.
+
+    Arguments as of `Evaluator`. Opening a home reads and writes a few files.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        workspace: str | None = None,
+        token: str | None = None,
+        home: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._client = AsyncClient(base_url, workspace=workspace, token=token, home=home)
+
+    @classmethod
+    def from_client(cls, client: AsyncClient) -> Self:
+        """Over a connection that exists. Whoever made that closes it."""
+        evaluator = cls.__new__(cls)
+        evaluator._client = client
+        return evaluator
+
+    @classmethod
+    def from_config(cls, *, workspace: str | None = None) -> Self:
+        """On what the command line talks to: the context in use, else the home of this machine."""
+        return cls.from_client(AsyncClient.from_config(workspace=workspace))
+
+    @cached_property
+    def tasks(self) -> AsyncTasks:
+        """Definitions of units of evaluation."""
+        return AsyncTasks(self._client)
+
+    @cached_property
+    def tasksets(self) -> AsyncTasksets:
+        """Named groups of pinned tasks."""
+        return AsyncTasksets(self._client)
+
+    @cached_property
+    def metrics(self) -> AsyncMetrics:
+        """What scores outputs."""
+        return AsyncMetrics(self._client)
+
+    @cached_property
+    def runs(self) -> AsyncRuns:
+        """Runs of tasksets, and what they gave."""
+        return AsyncRuns(self._client)
+
+    @cached_property
+    def evaluations(self) -> AsyncEvaluations:
+        """Evaluations of outputs that are given."""
+        return AsyncEvaluations(self._client)
+
+    @cached_property
+    def images(self) -> AsyncImages:
+        """Images of the tasks of tasksets."""
+        return AsyncImages(self._client)
+
+    @cached_property
+    def leaderboard(self) -> AsyncBoard:
+        """Ended runs, the best mean first."""
+        return AsyncBoard(self._client)
+
+    @property
+    def client(self) -> AsyncClient:
+        """The connection."""
+        return self._client
+
+    @property
+    def workspace(self) -> str:
+        """The workspace of calls that name none."""
+        return self._client.workspace
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._client.aclose()

@@ -1,0 +1,199 @@
+"""Runs: submit, look, follow to the end, read what they gave."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from pydantic import ValidationError
+
+from harbor_assets.domain.errors import NotReady, Refused, ServiceUnavailable
+from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.plans import SandboxWord
+from harbor_assets.domain.preflight import RunCheck, RunChecked
+from harbor_assets.domain.requests import RunRequest, check_key
+from harbor_assets.domain.validation import problems_of
+from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
+from harbor_assets.interfaces.sdk.blocking import Blocking, blocking, blocking_each, blocking_page
+from harbor_assets.interfaces.sdk.http import IDEMPOTENCY_KEY, query
+from harbor_assets.interfaces.sdk.pages import AsyncPage
+from harbor_assets.interfaces.sdk.results import AsyncRunResults
+
+POLL_SECONDS = 1.0  # a trial takes seconds at least; a look costs the service one query
+OUTAGE_SECONDS = 180.0  # a service is moved to another node within a minute or two
+
+
+class AsyncRuns(AsyncRunResults):
+    """Runs of tasksets. `workspace` None: the client's."""
+
+    async def submit(
+        self,
+        taskset: str,
+        *,
+        select: Sequence[str] | None = None,
+        agent: str = "oracle",
+        n_attempts: int = 1,
+        sandbox: SandboxWord = "auto",
+        n_concurrent: int | None = None,
+        timeout_seconds: int | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> Submitted:
+        """Start a run of a stored taskset; answers as soon as it is accepted.
+
+        `select`: names or indexes of its tasks, by default all. `n_attempts`: trials of each task. The same
+        `idempotency_key` and request twice is one run. Raises `Refused` with every problem, `NotFound`,
+        `IdempotencyConflict`. `submit_request` takes everything else that can be asked for.
+        """
+        asked = {
+            "spec": {
+                "tasks": {"taskset": taskset, "select": None if select is None else [*select]},
+                "target": {"source": {"name": agent}, "n_attempts": n_attempts},
+            },
+            "execution": {"sandbox": {"kind": sandbox}, "max_concurrent_task_jobs": n_concurrent},
+            "timeout_seconds": timeout_seconds,
+        }
+        try:
+            request = RunRequest.model_validate(asked)
+        except ValidationError as error:
+            raise Refused("The run was not submitted:", problems_of(error, RunRequest)) from None
+        return await self.submit_request(request, idempotency_key=idempotency_key, workspace=workspace)
+
+    async def submit_request(
+        self, request: RunRequest, *, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Submitted:
+        """Start a run as `request` says. Raises as `submit`.
+
+        Over a network a request without a key gets one, so that it can be sent again when its answer is lost.
+        """
+        key = idempotency_key
+        if key is None and self._client.base_url is not None:
+            key = f"submit-{secrets.token_hex(8)}"
+        headers = {} if key is None else {IDEMPOTENCY_KEY: check_key(key)}
+        return await self._send(Submitted, "POST", self._at(workspace, "agent-evaluate/runs"), request, **headers)
+
+    async def check(self, asked: RunCheck, *, workspace: str | None = None) -> RunChecked:
+        """Ask whether tasks could run as asked, before publishing them. Raises `Refused` with every problem."""
+        return await self._send(RunChecked, "POST", self._at(workspace, "agent-evaluate/runs:check"), asked)
+
+    async def status(self, run_id: str, *, workspace: str | None = None) -> RunStatus:
+        """The run and every task of it, all as of one moment."""
+        return await self._read(RunStatus, self._run(workspace, run_id))
+
+    async def list(
+        self,
+        *,
+        active: bool = False,
+        mine: bool = False,
+        page: int = 1,
+        page_size: int = 100,
+        workspace: str | None = None,
+    ) -> AsyncPage[RunSummary]:
+        """A page of runs, newest first; iterate over it for all that follow. `active`: those that have not ended."""
+        parameters = query(active=active, mine=mine, page_size=page_size)
+        path = self._at(workspace, "agent-evaluate/runs")
+        return await self._list(RunSummary.model_validate, path, [*parameters.items()], page)
+
+    async def tasks(
+        self,
+        run_id: str,
+        *,
+        phase: TaskPhase | str | None = None,
+        page: int = 1,
+        page_size: int = 100,
+        workspace: str | None = None,
+    ) -> AsyncPage[TaskView]:
+        """A page of the run's tasks by index, those in `phase` only if given."""
+        parameters = query(phase=phase, page_size=page_size)
+        path = self._run(workspace, run_id, "tasks")
+        return await self._list(TaskView.model_validate, path, [*parameters.items()], page)
+
+    async def cancel(self, run_id: str, *, workspace: str | None = None) -> RunSummary:
+        """Ask the run to stop; an ended run is answered as it is."""
+        return await self._send(RunSummary, "POST", self._run(workspace, run_id, "cancel"))
+
+    async def logs(
+        self, run_id: str, *, task: int | None = None, offset: int = 0, workspace: str | None = None
+    ) -> LogChunk:
+        """A piece of the run's log, or of one task's."""
+        return await self._read(LogChunk, self._run(workspace, run_id, "logs"), task=task, offset=offset)
+
+    async def follow(
+        self, run_id: str, *, poll_seconds: float = POLL_SECONDS, workspace: str | None = None
+    ) -> AsyncIterator[RunStatus]:
+        """The status now, then each time it has changed, the last one when the run has ended.
+
+        A service that is away for up to three minutes is waited for. In process, a run that lost its worker goes on.
+        """
+        told: RunStatus | None = None
+        answered = time.monotonic()
+        while True:
+            try:
+                status = await self.status(run_id, workspace=workspace)
+            except ServiceUnavailable:
+                if time.monotonic() - answered > OUTAGE_SECONDS:
+                    raise
+            else:
+                answered = time.monotonic()
+                if status != told:
+                    yield status
+                if status.run.phase.terminal:
+                    return
+                told = status
+            await asyncio.sleep(poll_seconds)
+            await asyncio.to_thread(self._client.service.recover)
+
+    async def wait(
+        self,
+        run_id: str,
+        *,
+        timeout_seconds: float | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        workspace: str | None = None,
+    ) -> RunSummary:
+        """The run when it has ended. Raises `NotReady` if it goes on after `timeout_seconds`; it is not stopped."""
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        answered = time.monotonic()
+        while True:
+            try:
+                run = await self.retrieve(run_id, workspace=workspace)
+            except ServiceUnavailable:
+                if time.monotonic() - answered > OUTAGE_SECONDS:
+                    raise
+            else:
+                answered = time.monotonic()
+                if run.phase.terminal:
+                    return run
+            left = poll_seconds if until is None else min(poll_seconds, until - time.monotonic())
+            if left <= 0:
+                raise NotReady(f"{run_id} has not ended after {timeout_seconds:g} s; it goes on, wait for it again")
+            await asyncio.sleep(left)
+            await asyncio.to_thread(self._client.service.recover)
+
+
+class Runs(Blocking):
+    """Runs of tasksets."""
+
+    _twin: AsyncRuns
+
+    submit = blocking(AsyncRuns.submit)
+    submit_request = blocking(AsyncRuns.submit_request)
+    check = blocking(AsyncRuns.check)
+    retrieve = blocking(AsyncRuns.retrieve)
+    status = blocking(AsyncRuns.status)
+    list = blocking_page(AsyncRuns.list)
+    tasks = blocking_page(AsyncRuns.tasks)
+    cancel = blocking(AsyncRuns.cancel)
+    logs = blocking(AsyncRuns.logs)
+    follow = blocking_each(AsyncRuns.follow)
+    wait = blocking(AsyncRuns.wait)
+    outcomes = blocking(AsyncRuns.outcomes)
+    results = blocking(AsyncRuns.results)
+    bundle = blocking(AsyncRuns.bundle)
+    bundle_files = blocking(AsyncRuns.bundle_files)
+    read_bundle_file = blocking(AsyncRuns.read_bundle_file)
+    download = blocking(AsyncRuns.download)
+
+    def bundle_location(self, run_id: str, path: str, *, workspace: str | None = None) -> str:
+        """Where a person finds a file of the bundle: a path or URL in the artifact store, or the service's URL."""
+        return self._twin.bundle_location(run_id, path, workspace=workspace)
