@@ -6,7 +6,7 @@ import re
 from harbor_assets.domain.errors import Refused
 
 TOKEN_MAX = 16 * 1024  # bytes; a signed token with many claims has a few thousand
-_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750, 2.1
+_TOKEN = re.compile(r"[\x21-\x7e]+")  # what a header can carry, as the setting `token`
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
@@ -24,6 +24,6 @@ def read_token(path: str | os.PathLike[str]) -> str:
 def check_token(token: str, what: str) -> str:
     """`token` if a header can carry it. Raises `Refused`, which names `what` it is and never repeats it."""
     if not _TOKEN.fullmatch(token):
-        fault = "is empty" if not token else "holds other characters than a bearer token may (letters, digits, -._~+/=)"
+        fault = "is empty" if not token else "must be printable ASCII without spaces"
         raise Refused(f"{what} {fault}; it is not sent")
     return token
