@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -55,9 +56,27 @@ def _own_home(
 
 
 @pytest.fixture(scope="session")
-def deployed() -> "Iterator[Deployment]":
+def _session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all processes of a test session (`pytest -n`)."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own
+
+
+@pytest.fixture(scope="session")
+def _deployment(_session_folder: Path) -> "Iterator[Deployment]":
     """One installation for all that need one: it takes a minute or two, and two volumes of the cluster's few."""
     from tests.cluster.harness.deployment import deployment
 
-    with deployment() as it:
+    with deployment(_session_folder) as it:
         yield it
+
+
+@pytest.fixture
+def deployed(
+    request: pytest.FixtureRequest, _session_folder: Path, _deployment: "Deployment"
+) -> "Iterator[Deployment]":
+    """The installation; nobody else uses it meanwhile if the test is marked `alone`."""
+    from tests.cluster.harness.deployment import used
+
+    with used(_session_folder, alone=request.node.get_closest_marker("alone") is not None):
+        yield _deployment

@@ -60,7 +60,7 @@ class DeploymentStorage(DagsterPostgresStorage):
         )
         IdleCloser(engine)
         for part in (self._run_storage, self._event_log_storage, self._schedule_storage):
-            part._engine = engine  # noqa: SLF001 - each makes its own, and takes none
+            part._engine = engine  # each makes its own, and takes none
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> Self:

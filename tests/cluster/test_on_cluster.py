@@ -76,6 +76,7 @@ def test_a_trial_worker_that_always_dies_is_told_with_its_reason(deployed: Deplo
     deployed.nothing_left(run_id)
 
 
+@pytest.mark.alone
 def test_a_refused_job_is_one_tasks_trouble(deployed: Deployment) -> None:
     with deployed.quota({"count/jobs.batch": 4}):  # run worker, plan, two tasks
         run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 10})
@@ -100,6 +101,7 @@ def test_cancel_keeps_what_has_ended_and_tells_trials_under_way(deployed: Deploy
     deployed.nothing_left(run_id)
 
 
+@pytest.mark.alone
 def test_cancel_of_a_job_that_has_no_pod_and_with_a_dead_run_worker(deployed: Deployment) -> None:
     with deployed.quota({"pods": 2}):  # the run worker, one more
         run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 300})
@@ -121,6 +123,7 @@ def test_a_deadline_ends_a_run(deployed: Deployment) -> None:
     deployed.nothing_left(run_id)
 
 
+@pytest.mark.alone
 def test_a_cancel_before_the_first_slot_ends_at_once(deployed: Deployment) -> None:
     with deployed.quota({"pods": 0}):  # its worker's Job is made, and gets no pod
         run_id = deployed.submit(2)
@@ -148,8 +151,9 @@ def test_terminate_in_dagsters_pages_is_a_cancel(deployed: Deployment) -> None:
     deployed.nothing_left(run_id)
 
 
+@pytest.mark.alone
 def test_a_run_that_waits_too_long_for_its_first_slot_expires(deployed: Deployment) -> None:
-    with deployed.settings(HARBOR_ASSETS_QUEUE_TIMEOUT_SECONDS="30"):
+    with deployed.settings("harbor-assets-code", HARBOR_ASSETS_QUEUE_TIMEOUT_SECONDS="30"):
         with deployed.quota({"pods": 1}):  # the run worker, and nothing for it to run
             run_id = deployed.submit(2)
             deployed.eventually(lambda: deployed.phase(run_id) == "expired")

@@ -76,7 +76,7 @@ def test_an_instance_on_postgres_keeps_one_connection(tmp_path: Path):
     custom = {"module": DeploymentStorage.__module__, "class": "DeploymentStorage", "config": {"postgres_url": url}}
     ref = InstanceRef.from_dir(str(tmp_path), overrides={"storage": {"custom": custom}})
     with dg.DagsterInstance.from_ref(ref) as instance:
-        opened, _ = counted(instance.run_storage._engine)  # type: ignore[attr-defined]  # noqa: SLF001
+        opened, _ = counted(instance.run_storage._engine)  # type: ignore[attr-defined]
         for _ in range(3):
             instance.get_runs_count()
             instance.all_asset_keys()

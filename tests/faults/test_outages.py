@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.harness.deployment import Deployment
 
-pytestmark = pytest.mark.req_k8s
+pytestmark = [pytest.mark.req_k8s, pytest.mark.alone]
 OUTAGE_SECONDS = 60
 DOWN, UP = os.environ.get("TEST_APISERVER_DOWN"), os.environ.get("TEST_APISERVER_UP")
 

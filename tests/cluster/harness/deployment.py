@@ -1,5 +1,6 @@
 """The working tree, installed by its own command on the cluster that KUBECONFIG names, in a namespace of its own."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -9,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,45 @@ def run(*words: str, stdin: str | None = None, check: bool = True) -> str:
     return done.stdout
 
 
+class Inside:
+    """`harness/inside.py` at work in the code server's pod."""
+
+    # Its text comes by stdin: what a command line of an exec holds travels in a URL.
+    _BEGIN = "import sys; exec(compile(sys.stdin.read(int(sys.stdin.readline())), 'inside.py', 'exec'))"
+
+    def __init__(self, namespace: str) -> None:
+        where = ("kubectl", "-n", namespace, "exec", "-i", "deploy/harbor-assets-code", "-c", "code")
+        self._program = subprocess.Popen(
+            [*where, "--", "python", "-c", self._BEGIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        text = (HARNESS / "inside.py").read_text()
+        self._send(f"{len(text)}\n{text}")
+
+    def ask(self, question: Any) -> Any:
+        """The answer; None if the program is gone."""
+        self._send(json.dumps(question) + "\n")
+        assert self._program.stdout
+        line = self._program.stdout.readline()
+        return json.loads(line) if line else None
+
+    def _send(self, text: str) -> None:
+        assert self._program.stdin
+        with suppress(BrokenPipeError):
+            self._program.stdin.write(text)
+            self._program.stdin.flush()
+
+    def close(self) -> None:
+        self._program.kill()
+        self._program.communicate()
+
+
 class Deployment:
     """What tests do with it. `ask` calls a function of `harness/inside.py` in the code server's pod."""
 
     def __init__(self, namespace: str, url: str = "") -> None:
         self.namespace, self.url = namespace, url
         self.taskset = ""
+        self._inside: Inside | None = None
 
     def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> str:
         return run("kubectl", "-n", self.namespace, *words, stdin=stdin, check=check)
@@ -44,9 +78,23 @@ class Deployment:
         return json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))["items"]
 
     def ask(self, function: str, **arguments: Any) -> Any:
-        program = ("exec", "-i", "deploy/harbor-assets-code", "-c", "code", "--", "python", "-", function)
-        out = self.kubectl(*program, json.dumps(arguments), stdin=(HARNESS / "inside.py").read_text())
-        return json.loads(out.strip().splitlines()[-1])
+        said = self._ask(function, arguments)
+        if said is None:  # the program went with its pod, which tests make anew
+            self.close()
+            said = self._ask(function, arguments)
+        assert said is not None, f"no answer to {function}"
+        assert "error" not in said, said["error"]
+        return said["answer"]
+
+    def _ask(self, function: str, arguments: dict[str, Any]) -> Any:
+        self._inside = self._inside or Inside(self.namespace)
+        return self._inside.ask([function, arguments])
+
+    def close(self) -> None:
+        """End what `ask` began."""
+        inside, self._inside = self._inside, None
+        if inside:
+            inside.close()
 
     def cli(self, *words: str, check: bool = True) -> Any:
         """What a command says as JSON. The words that tell it where to go are added."""
@@ -74,20 +122,53 @@ class Deployment:
         return answer["data"]
 
     @contextmanager
-    def settings(self, **variables: str) -> Iterator[None]:
-        """Other settings of the deployment while it lasts: for the sensors and for every Job made meanwhile."""
+    def settings(self, *programs: str, **variables: str) -> Iterator[None]:
+        """Other settings of the deployment while it lasts: for every Job made meanwhile, and for `programs`, which are
+        started anew. Only for a test marked `alone`."""
         before = json.loads(self.kubectl("get", "configmap", "harbor-assets-env", "-o", "json"))["data"]
-        self._set(variables)
+        self._set(programs, variables)
         try:
             yield
         finally:
-            self._set({name: before.get(name) for name in variables})
+            self._set(programs, {name: before.get(name) for name in variables})
 
-    def _set(self, variables: Mapping[str, str | None]) -> None:
+    @contextmanager
+    def profile(self, profile: Mapping[str, Any]) -> Iterator[None]:
+        """One more sandbox profile, for programs that start while it lasts."""
+        self._patch_profiles({"of-a-test.yaml": json.dumps({"profiles": [profile]})})
+        try:
+            yield
+        finally:
+            self._patch_profiles({"of-a-test.yaml": None})
+
+    def _patch_profiles(self, files: Mapping[str, str | None]) -> None:
+        patch = json.dumps({"data": files})
+        self.kubectl("patch", "configmap", "harbor-assets-profiles", "--type=merge", "-p", patch)
+
+    @contextmanager
+    def private_egress(self, port: int) -> Iterator[None]:
+        """The egress proxy lets sandboxes reach names that lead into the cluster, at one port."""
+        names = ("HARBOR_ASSETS_EGRESS_ALLOW_PRIVATE", "HARBOR_ASSETS_EGRESS_TARGET_PORTS")
+        set_env = ("set", "env", "deploy/harbor-assets-egress")
+        self.kubectl(*set_env, f"{names[0]}=1", f"{names[1]}={port}")
+        try:
+            self.kubectl("rollout", "status", "deploy/harbor-assets-egress", "--timeout=180s")
+            yield
+        finally:
+            self.kubectl(*set_env, *(f"{name}-" for name in names))
+
+    def _set(self, programs: Sequence[str], variables: Mapping[str, str | None]) -> None:
         patch = json.dumps({"data": dict(variables)})
         self.kubectl("patch", "configmap", "harbor-assets-env", "--type=merge", "-p", patch)
-        self.kubectl("rollout", "restart", "deploy/harbor-assets-code")
-        self.kubectl("rollout", "status", "deploy/harbor-assets-code", "--timeout=180s")
+        self.restart(*programs)
+
+    def restart(self, *programs: str) -> None:
+        """Start programs anew and wait until they are there."""
+        for program in programs:
+            self.kubectl("rollout", "restart", f"deploy/{program}")
+        for program in programs:
+            self.kubectl("rollout", "status", f"deploy/{program}", "--timeout=180s")
+        self.close()
 
     def api(self, path: str) -> Any:
         """What the service answers for a run; a question that costs little, unlike `ask`."""
@@ -241,15 +322,64 @@ def install(namespace: str) -> str:
 
 
 @contextmanager
-def deployment() -> Iterator[Deployment]:
-    """The working tree, installed. In HARBOR_ASSETS_TEST_NAMESPACE it is upgraded, or taken as it is if
-    HARBOR_ASSETS_TEST_URL says where it answers; and left there afterwards."""
-    kept, url = os.environ.get("HARBOR_ASSETS_TEST_NAMESPACE"), os.environ.get("HARBOR_ASSETS_TEST_URL")
-    namespace = kept or f"cluster-tests-{secrets.token_hex(3)}"
+def deployment(folder: Path) -> Iterator[Deployment]:
+    """The working tree, installed once for all processes that share `folder`; the last one removes it. In
+    HARBOR_ASSETS_TEST_NAMESPACE it is upgraded, or taken as it is if HARBOR_ASSETS_TEST_URL says where it answers; and
+    left there afterwards."""
+    state = folder / "deployment.json"
+    with locked(folder / "deployment.lock"):
+        known = json.loads(state.read_text()) if state.exists() else None
+        if known is None:
+            known = {"users": 0, **_installed()}
+        state.write_text(json.dumps({**known, "users": known["users"] + 1}))
+    it = Deployment(known["namespace"], known["url"])
+    it.taskset = known["taskset"]
     try:
-        it = Deployment(namespace, url if kept and url else install(namespace))
-        it.taskset = it.ask("publish", tasks=60)["taskset_ref"]
         yield it
     finally:
+        it.close()
+        with locked(folder / "deployment.lock"):
+            known = json.loads(state.read_text())
+            if known["users"] > 1:
+                state.write_text(json.dumps({**known, "users": known["users"] - 1}))
+            else:
+                state.unlink()
+                if not os.environ.get("HARBOR_ASSETS_TEST_NAMESPACE"):
+                    _remove(it.namespace)
+
+
+def _installed() -> dict[str, str]:
+    kept, url = os.environ.get("HARBOR_ASSETS_TEST_NAMESPACE"), os.environ.get("HARBOR_ASSETS_TEST_URL")
+    namespace = kept or f"cluster-tests-{secrets.token_hex(3)}"
+    it = Deployment(namespace)
+    try:
+        it.url = url if kept and url else install(namespace)
+        it.taskset = it.ask("publish", tasks=60)["taskset_ref"]
+    except BaseException:
         if not kept:
-            run("kubectl", "delete", "namespace", namespace, "--wait=false", check=False)
+            _remove(namespace)
+        raise
+    finally:
+        it.close()
+    return {"namespace": namespace, "url": it.url, "taskset": it.taskset}
+
+
+def _remove(namespace: str) -> None:
+    run("kubectl", "delete", "namespace", namespace, "--wait=false", check=False)
+
+
+@contextmanager
+def used(folder: Path, *, alone: bool) -> Iterator[None]:
+    """The installation, by this test: beside others, or alone. Who waits to be alone holds up those that come later."""
+    with ExitStack() as use:
+        with locked(folder / "turn.lock"):
+            use.enter_context(locked(folder / "use.lock", shared=not alone))
+        yield
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """A lock between processes."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield

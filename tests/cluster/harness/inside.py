@@ -1,10 +1,12 @@
-"""What the tests ask of a deployment, from inside of it: JSON in, JSON out."""
+"""What the tests ask of a deployment, from inside of it: a line of JSON in, a line of JSON out, for as long as somebody
+asks. Starting it costs some seconds of CPU."""
 
 import asyncio
 import json
 import secrets
 import subprocess
 import sys
+import traceback
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,5 +147,25 @@ def bundle(run: str) -> Any:
     return [path for path, _ in services.artifacts.list(f"runs/{run}/agent-eval-results")]
 
 
+def read(run: str, path: str) -> Any:
+    """A file of the run's bundle."""
+    with services.artifacts.open(f"runs/{run}/agent-eval-results/{path}") as file:
+        return file.read().decode()
+
+
+def serve() -> None:
+    """Answer `[function, arguments]` with `{"answer": ...}` or `{"error": ...}`. What is printed on the way is not for
+    whoever asks."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        function, arguments = json.loads(line)
+        try:
+            said = {"answer": globals()[function](**arguments)}
+        except Exception:
+            said = {"error": traceback.format_exc()}
+        answers.write(json.dumps(said, default=str) + "\n")
+        answers.flush()
+
+
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]](**json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}")), default=str))
+    serve()
