@@ -135,6 +135,7 @@ class Services:
     def images(self) -> "ImageBuilds":
         """The images of a deployment's tasks."""
         from harbor_assets.engine.images import ImageBuilds
+        from harbor_assets.engine.mirroring import ImageMirror
         from harbor_assets.images import registries_of
         from harbor_assets.images.buildkit import BuildKit
         from harbor_assets.images.registry import RegistryClient
@@ -144,14 +145,16 @@ class Services:
             settings.insecure_registries, settings.registry_mirrors, settings.docker_config or None
         )
         can_build = settings.buildkit and settings.registry
+        registry, builder = RegistryClient(registries), BuildKit(settings.buildkit, registries) if can_build else None
         return ImageBuilds(
             tasks=self.catalog,
             images=self.catalog,
             folders=self.folders,
-            registry=RegistryClient(registries),
+            registry=registry,
             artifacts=self.artifacts,
-            builder=BuildKit(settings.buildkit, registries) if can_build else None,
+            builder=builder,
             prefix=settings.registry,
+            mirror=ImageMirror(registry, builder, settings.registry) if builder and settings.mirror_images else None,
         )
 
     @cached_property

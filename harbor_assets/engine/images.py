@@ -36,6 +36,7 @@ from harbor_assets.domain.images import (
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.plans import ImageConfig, ImageProblem
 from harbor_assets.domain.tasks import Task, Taskset, not_harbor
+from harbor_assets.engine.mirroring import ImageMirror
 from harbor_assets.engine.ports import (
     Artifacts,
     BuildFailed,
@@ -70,6 +71,7 @@ class ImageBuilds:
 
     `prefix`: registry and folder of what is built, as `registry.example.org/evals`. `builder` None: nothing can be
     built here, only images named by tasks are looked up. `lease_seconds`: how long a claim outlives a killed process.
+    `mirror`: where images that tasks name are copied to; None: they run from where they are.
     """
 
     def __init__(
@@ -84,10 +86,11 @@ class ImageBuilds:
         prefix: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_seconds: float = LEASE_SECONDS,
+        mirror: ImageMirror | None = None,
     ) -> None:
         self._tasks, self._images, self._folders, self._registry = tasks, images, folders, registry
         self._artifacts, self._builder, self._prefix, self._clock = artifacts, builder, prefix, clock
-        self._lease_seconds = lease_seconds
+        self._lease_seconds, self._mirror = lease_seconds, mirror
         self._lock = threading.Lock()
         self._work: dict[str, _Work] = {}  # by a task's files hash
         self._one_at_a_time: dict[str, threading.Lock] = {}  # by an image's key: tasks share images
@@ -274,6 +277,8 @@ class ImageBuilds:
         """Pin a named image; True if it is what it was."""
         try:
             ref = self._registry.resolve(image)
+            if self._mirror:
+                ref = self._mirror.copy(ref)
             if ref == ready:
                 return True
             config = self._registry.config(ref)
@@ -281,7 +286,7 @@ class ImageBuilds:
             if ready:  # pinned before, by a digest that means the same for ever
                 return True
             raise
-        except Refused as error:  # NotFound, too
+        except (Refused, BuildFailed) as error:  # NotFound, too
             self._failed(image, key, "image_pull", f"docker_image '{image}': {error}")
             return False
         self._ready(image, key, ref, config)

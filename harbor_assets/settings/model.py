@@ -63,6 +63,7 @@ class Settings:
     registry: str = ""
     insecure_registries: str = ""
     registry_mirrors: str = ""
+    mirror_images: bool = False
     trial_variables: str = ""
     docker_config: str = ""
     access: str = ""

@@ -164,6 +164,12 @@ VARIABLES: tuple[Variable, ...] = (
         mirrors,
         lambda _: "",
     ),
+    Variable(
+        "mirror_images",
+        "1: images that tasks name are copied into the registry for built images, and run from there",
+        switch,
+        lambda _: False,
+    ),
     Variable("docker_config", "docker config.json with registries' credentials", optional_file, lambda _: ""),
     Variable(
         "trial_variables",

@@ -15,6 +15,7 @@ from harbor_assets.domain.images import BuildRequest, ImageStatus, context_key
 from harbor_assets.domain.plans import ImageConfig
 from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, TaskInput, TasksetInput
 from harbor_assets.engine.images import ImageBuilds
+from harbor_assets.engine.mirroring import ImageMirror
 from harbor_assets.engine.ports import Archived, BuildFailed, BuildLines, BuildOrder
 from harbor_assets.images.context import key_entries
 from harbor_assets.images.progress import BuildLog
@@ -97,7 +98,7 @@ class World:
         self.now: datetime | None = datetime(2026, 11, 29, tzinfo=UTC)  # None: as it is
         self.builds = self.made()
 
-    def made(self, *, builder: bool = True, lease_seconds: float = 30.0) -> ImageBuilds:
+    def made(self, *, builder: bool = True, lease_seconds: float = 30.0, mirror: bool = False) -> ImageBuilds:
         return ImageBuilds(
             tasks=self.catalog,
             images=self.catalog,
@@ -108,6 +109,7 @@ class World:
             prefix=PREFIX,
             clock=lambda: self.now or datetime.now(UTC),
             lease_seconds=lease_seconds,
+            mirror=ImageMirror(self.registry, self.builder, PREFIX) if mirror else None,
         )
 
     def publish(self, configs: Mapping[str, dict[str, JsonValue]] | None = None, /, **dockerfiles: str) -> None:
@@ -232,6 +234,35 @@ def test_a_moved_tag_is_pinned_anew_when_asked_and_not_before(w: World):
     assert w.resolved()[0].images == old
     w.run()
     assert w.resolved()[0].images["agent"].endswith("c" * 64)
+
+
+def test_a_named_image_is_copied_once_for_each_digest(w: World):
+    texts: list[str] = []
+    w.builder.outcome = texts.append
+    w.builds = w.made(mirror=True)
+    w.publish(a="image:busybox:1")
+    assert w.run() == {"a": "ready"}
+    [first] = w.builder.built
+    copied = f"{PREFIX}/mirror-busybox@{SHA}"
+    assert (texts, w.resolved()[0].images) == ([f"FROM r/busybox@sha256:{'b' * 64}\n"], {"agent": copied})
+    w.registry.tags[first.tag] = copied
+    assert w.run() == {"a": "ready"}
+    assert (len(w.builder.built), w.builds.status("w", "suite").images[0].unchanged) == (1, True)
+    w.registry.tags["busybox:1"] = "r/busybox@sha256:" + "c" * 64
+    w.run()
+    assert w.builder.built[1].tag != first.tag
+    assert texts[1] == f"FROM r/busybox@sha256:{'c' * 64}\n"
+
+
+def test_a_copy_that_cannot_be_made_is_the_images_trouble(w: World):
+    w.builder.outcome = fails_for("busybox", BuildFailed("denied"))
+    w.builds = w.made(mirror=True)
+    w.publish(a="image:busybox:1")
+    assert w.run() == {"a": "failed"}
+    problem = w.resolved()[0].problem
+    assert problem
+    assert problem.reason == "image_pull"
+    assert "cannot be copied" in problem.message
 
 
 def test_a_registry_that_is_down_takes_no_pinned_image_away(w: World):

@@ -19,6 +19,7 @@ from harbor_assets.artifacts import open_artifacts
 from harbor_assets.domain.errors import ServiceUnavailable
 from harbor_assets.domain.images import BuildRequest, ImageView
 from harbor_assets.engine.images import ImageBuilds
+from harbor_assets.engine.mirroring import ImageMirror
 from harbor_assets.engine.ports import BuildFailed, BuildLines, BuildOrder
 from harbor_assets.examples import hello_world
 from harbor_assets.images import registries_of
@@ -200,6 +201,17 @@ def test_the_images_of_a_suite(real: Real, tmp_path: Path):
 
     again = real.ended()
     assert (again["a"].unchanged, again["c"].unchanged, again["a"].ref) == (True, True, views["a"].ref)
+
+
+def test_a_copy_of_an_image_runs_as_the_image_does_and_is_made_once(kit: BuildKit, prefix: str):
+    registry = RegistryClient(REGISTRIES)
+    source = registry.resolve("python:3.12-slim")
+    mirror = ImageMirror(registry, kit, prefix)
+    copy = mirror.copy(source)
+    assert copy.startswith(f"{prefix}/mirror-python@sha256:")
+    assert registry.config(copy) == registry.config(source)
+    nobody = ImageMirror(registry, BuildKit("tcp://127.0.0.1:9", REGISTRIES), prefix)
+    assert nobody.copy(source) == copy
 
 
 def test_layers_come_from_the_registrys_cache(kit: BuildKit, prefix: str, folder: Path):

@@ -17,7 +17,7 @@ from harbor.models.task.config import NetworkPolicy as TaskPolicy
 from harbor_assets.domain.plans import ImageConfig
 from harbor_assets.domain.profiles import NetworkPolicy, SandboxProfile
 from harbor_assets.sandboxes.environment import SandboxEnvironment
-from harbor_assets.sandboxes.errors import SandboxLost, SandboxStartError
+from harbor_assets.sandboxes.errors import SandboxDiskFull, SandboxLost, SandboxStartError, UnknownUser
 from harbor_assets.sandboxes.kubernetes import network, runner
 from harbor_assets.sandboxes.kubernetes.clients import Clients
 from harbor_assets.sandboxes.kubernetes.kube import Kube
@@ -33,6 +33,7 @@ from harbor_assets.sandboxes.kubernetes.transfer import PodChannel
 from harbor_assets.sandboxes.output import Output
 from harbor_assets.sandboxes.scripts import script
 
+CANNOT_RUN = 126  # as a shell says it
 SECONDS_BEYOND = 60  # a pod's lifetime beyond the trial's deadline: the worker ends first, and says why
 
 
@@ -253,9 +254,9 @@ class KubernetesEnvironment(SandboxEnvironment):
             done = await self._runner.run(
                 body, user="" if who in ("0", "root") else who, timeout=timeout_sec or None, on_chunk=self._on_chunk()
             )
-        except runner.UnknownUser:
+        except UnknownUser as error:  # the task's fault, and told as the other sandboxes tell it
             self._record.add_missing_user(who)
-            raise
+            return self._result(Output(CANNOT_RUN, b"", f"sandbox: {error}\n".encode()), timeout_sec)
         kills, self._kills = max(0, done.kills - self._kills), max(done.kills, self._kills)
         self._foreign_kills = max(done.foreign_kills, self._foreign_kills)
         self._record.set(oom_kills=self._kills, foreign_oom_kills=self._foreign_kills)
@@ -266,6 +267,16 @@ class KubernetesEnvironment(SandboxEnvironment):
         return PodChannel(self._running())
 
     # -- helpers -----------------------------------------------------------------------------------------------------
+
+    @override
+    @contextlib.contextmanager
+    def _watched(self) -> Generator[None, None, None]:
+        with super()._watched():
+            try:
+                yield
+            except SandboxDiskFull:
+                self._record.set(disk_limit_hits=1)
+                raise
 
     def _running(self) -> SandboxPod:
         if self._pod is None:

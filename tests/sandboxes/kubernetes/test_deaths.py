@@ -133,6 +133,7 @@ def test_more_on_disk_than_its_limit(sandbox: Make) -> None:
 
             said = await lost(box, nothing, errors.SandboxDiskFull, "head -c 200000000 /dev/zero > /big; sleep 100")
             assert "50Mi" in said
+            assert box._record._facts["disk_limit_hits"] == 1
 
     run(work(), 180)
 
