@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.engine.access import Authenticator
+from harbor_assets.interfaces.api.description import described
 from harbor_assets.interfaces.api.guard import Guard, refused
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.api.parts import PARTS, Part, part_of
@@ -40,6 +41,7 @@ def create_app(
     app.add_exception_handler(HarborAssetsError, refused)
     app.add_exception_handler(RequestValidationError, validation_answer)
     app.add_exception_handler(Exception, _our_fault)
+    app.openapi = lambda: described(app, guarded=authenticator is not None)
     for part in parts:
         for router in part.routers(backend):
             app.include_router(router, prefix=part.prefix)

@@ -24,6 +24,7 @@ from harbor_assets.interfaces.api.answers import (
 )
 from harbor_assets.interfaces.api.guard import need_reader
 from harbor_assets.interfaces.api.references import of_evaluation
+from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.streams import UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
@@ -76,7 +77,7 @@ def agent_evals_router(evals: AgentEvals) -> APIRouter:
         """Every file of the result's bundle, with its size in bytes."""
         return JSONResponse(dumped(evals.bundle_files(workspace, name)))
 
-    @router.get("/agent-eval-results/{name}/bundle/{path}", response_class=StreamingResponse)
+    @router.get("/agent-eval-results/{name}/bundle/{path}", response_class=StreamingResponse, responses=examples.BYTES)
     def bundle_file(workspace: Name, name: Name, path: str) -> Response:
         """One file of the bundle."""
         if path not in _FILES:

@@ -55,6 +55,23 @@ FILTERS: Final[dict[str, Example]] = {
     "json": {"summary": "JSON", "value": '{"metadata.suite": "geography", "name": {"$like": "capital"}}'},
     "text": {"summary": "Text", "value": 'metadata["suite"]:"geography" AND name~"capital"'},
 }
+_BYTES: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
+BYTES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The file's bytes", "content": {"application/octet-stream": _BYTES}}
+}
+BUNDLE_FILE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The file's bytes; by its own type if this service wrote it",
+        "content": {
+            **dict.fromkeys(("application/octet-stream", "application/x-ndjson", "text/html"), _BYTES),
+            "application/json": {"schema": {"type": "object"}},
+        },
+    }
+}
+TEXT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The log", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+UPLOAD: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
 CUT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The content is the current revision's; none was cut"},
     201: {"description": "A revision was cut"},

@@ -38,7 +38,22 @@ _SAID: dict[int, tuple[str, dict[str, JsonValue]]] = {
         "It cannot be read: a filter, a tag in a body, an archive that does not fit",
         {"detail": "'tags' supports only $eq and a non-empty $in", "error": "Malformed"},
     ),
+    401: (
+        "There is no token, or one that is not accepted",
+        {"detail": "This token is not known here; ask the service's admin for one", "error": "Unauthenticated"},
+    ),
+    403: (
+        "The caller lacks the role that this needs in the workspace",
+        {
+            "detail": "'ci' does not have the role writer in workspace 'default', which this needs",
+            "error": "Forbidden",
+        },
+    ),
     404: ("It does not exist", {"detail": "Task not found: default/nope", "error": "NotFound"}),
+    408: (
+        "The body came too slowly",
+        {"detail": "The body did not arrive within 60 s; send it again", "error": "Refused"},
+    ),
     409: (
         "It is there already, or others changed it at the same time",
         {"detail": "Task with workspace 'default' and name 't1' already exists", "error": "Conflict"},
@@ -47,6 +62,14 @@ _SAID: dict[int, tuple[str, dict[str, JsonValue]]] = {
     422: (
         "It breaks a rule: the shape of the request, a name, a reference, a project",
         {"detail": [{"type": "missing", "loc": ["body", "spec"], "msg": "is missing"}]},
+    ),
+    500: (
+        "Our own fault",
+        {"detail": "An internal error (KeyError); the service's log has it"},
+    ),
+    507: (
+        "There is no space left",
+        {"detail": "The service has no space left for uploads; its admin must free some", "error": "StorageFull"},
     ),
     503: ("It cannot be done now", {"detail": "The service is busy; try again", "error": "ServiceUnavailable"}),
 }

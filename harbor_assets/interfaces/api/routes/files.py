@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from harbor_assets.domain.archives import ARCHIVE_NAME, MAX_ARCHIVE_BYTES, archive_key
@@ -27,6 +27,7 @@ from harbor_assets.engine.ports import Artifacts
 from harbor_assets.interfaces.api.answers import Name, model
 from harbor_assets.interfaces.api.limits import TooLarge
 from harbor_assets.interfaces.api.parts import FILES
+from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.streams import CHUNK, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
@@ -54,6 +55,15 @@ class Fileset(BaseModel):
     project: str = ""
     created_at: datetime
     updated_at: datetime
+
+
+class StoredFile(BaseModel):
+    """What was stored, and where. `size` in bytes."""
+
+    file_ref: str
+    file_url: str
+    path: str
+    size: int
 
 
 def files_router(artifacts: Artifacts, scratch: Path | None) -> APIRouter:
@@ -90,7 +100,7 @@ def files_router(artifacts: Artifacts, scratch: Path | None) -> APIRouter:
         except NotFound:
             raise NotFound(f"Fileset not found: {workspace}/{name}") from None
 
-    @router.put("/{name}/-/{path:path}")
+    @router.put("/{name}/-/{path:path}", response_model=StoredFile, openapi_extra=examples.UPLOAD)
     async def put_file(workspace: Name, name: Name, path: str, request: Request) -> Response:
         """Store the body as one file; all of it or nothing."""
         ref = f"{workspace}/{name}#{path}"
@@ -114,12 +124,12 @@ def files_router(artifacts: Artifacts, scratch: Path | None) -> APIRouter:
             raise StorageFull("The service has no space left for uploads; its admin must free some") from error
         return _stored(ref, workspace, name, path, size)
 
-    @router.head("/{name}/-/{path:path}")
+    @router.head("/{name}/-/{path:path}", response_class=Response)
     def has_file(workspace: Name, name: Name, path: str) -> Response:
         """Whether the file is there, and its size. What is there is whole."""
         return Response(headers={"Content-Length": str(artifacts.size(archive_key(f"{workspace}/{name}#{path}")))})
 
-    @router.get("/{name}/-/{path:path}")
+    @router.get("/{name}/-/{path:path}", response_class=StreamingResponse, responses=examples.BYTES)
     def get_file(workspace: Name, name: Name, path: str) -> Response:
         """The file's bytes."""
         with ExitStack() as opened:
@@ -175,4 +185,4 @@ async def _receive(pieces: AsyncIterator[bytes], path: Path) -> tuple[int, str]:
 
 def _stored(ref: str, workspace: str, name: str, path: str, size: int) -> Response:
     url = f"{FILES.format(workspace=workspace)}/filesets/{name}/-/{path}"
-    return JSONResponse({"file_ref": ref, "file_url": url, "path": path, "size": size})
+    return model(StoredFile(file_ref=ref, file_url=url, path=path, size=size))

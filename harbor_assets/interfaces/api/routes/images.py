@@ -8,6 +8,7 @@ from harbor_assets.domain.images import BuildRequest, ImageStatus
 from harbor_assets.domain.plans import SandboxWord
 from harbor_assets.engine.taskset_images import TasksetImages
 from harbor_assets.interfaces.api.answers import Name, model
+from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.strict import StrictRoute
 
 _TEXT = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'"}
@@ -32,7 +33,7 @@ def images_router(images: TasksetImages) -> APIRouter:
         """What is known of the images of every task, for one kind of sandbox."""
         return model(images.status(workspace, name, revision, sandbox))
 
-    @router.get("/images/{key}/log", response_class=Response)
+    @router.get("/images/{key}/log", response_class=Response, responses=examples.TEXT)
     def log(workspace: Name, key: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]) -> Response:
         """The log of an image's last build, as the builder wrote it."""
         return Response(images.log(key), media_type="text/plain; charset=utf-8", headers=_TEXT)

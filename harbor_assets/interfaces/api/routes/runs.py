@@ -8,6 +8,7 @@ from typing import Annotated, BinaryIO
 from fastapi import APIRouter, Header, Query, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict
 
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
@@ -19,12 +20,21 @@ from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
 from harbor_assets.interfaces.api.guard import need_reader, owner
 from harbor_assets.interfaces.api.references import of_refs
+from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.streams import OWN, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
 _OWN_TYPES = {".json": "application/json", ".jsonl": "application/x-ndjson", ".html": "text/html; charset=utf-8"}
 
 Index = Annotated[int, PathParameter(ge=0, le=2**31 - 1)]
+
+
+class RunAlone(BaseModel):
+    """A run without its tasks."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run: RunSummary
 
 
 def check_router(evaluations: Evaluations) -> APIRouter:
@@ -64,7 +74,7 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         )
         return listed(found, dumped(found.items))
 
-    @router.get("/{run_id}", response_model=RunStatus)
+    @router.get("/{run_id}", response_model=RunStatus | RunAlone)
     def get_run(
         workspace: Name,
         run_id: Name,
@@ -73,7 +83,7 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """The run, and every task of it."""
         if tasks:
             return model(evaluations.status(workspace, run_id))
-        return JSONResponse({"run": evaluations.get(workspace, run_id).model_dump(mode="json")})
+        return model(RunAlone(run=evaluations.get(workspace, run_id)))
 
     @router.get("/{run_id}/tasks", response_model=Listed[TaskView])
     def list_tasks(
@@ -102,7 +112,7 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """Every file of the merged bundle, with its size in bytes."""
         return JSONResponse(dumped(list(evaluations.results.bundle_files(workspace, run_id))))
 
-    @router.get("/{run_id}/bundle/{path:path}", response_class=StreamingResponse)
+    @router.get("/{run_id}/bundle/{path:path}", response_class=StreamingResponse, responses=examples.BUNDLE_FILE)
     def bundle_file(workspace: Name, run_id: Name, path: str) -> Response:
         """One file of the bundle."""
         return _bundle_file(path, lambda: evaluations.results.open_bundle_file(workspace, run_id, path))
@@ -112,7 +122,9 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """Every file of one task's own bundle, as soon as that task has ended."""
         return JSONResponse(dumped(list(evaluations.results.task_bundle_files(workspace, run_id, index))))
 
-    @router.get("/{run_id}/tasks/{index}/bundle/{path:path}", response_class=StreamingResponse)
+    @router.get(
+        "/{run_id}/tasks/{index}/bundle/{path:path}", response_class=StreamingResponse, responses=examples.BUNDLE_FILE
+    )
     def task_bundle_file(workspace: Name, run_id: Name, index: Index, path: str) -> Response:
         """One file of a task's own bundle."""
         return _bundle_file(path, lambda: evaluations.results.open_task_bundle_file(workspace, run_id, index, path))
