@@ -9,6 +9,7 @@ import pytest
 from harbor_assets.assets.cluster import trial_results_on_cluster
 from harbor_assets.assets.settling import merged_bundle_on_cluster
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
+from harbor_assets.checks.bundles import bundle_checks
 from harbor_assets.cluster.upkeep import Upkeep
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.jobs import evaluate, settle
@@ -87,6 +88,24 @@ def test_settled_again_by_hand_gives_the_same_bundle(place: Place) -> None:
     before = place.house.catalog.get_run(RUN)
     assert place.settle()
     assert place.house.catalog.get_run(RUN) == before
+
+
+def test_checks_that_are_asked_for_without_a_partition_look_at_the_newest_bundle(place: Place) -> None:
+    look = dg.define_asset_job("look", selection=dg.AssetSelection.checks(*bundle_checks))
+    definitions = dg.Definitions(
+        assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle_on_cluster],
+        asset_checks=bundle_checks,
+        jobs=[look],
+        resources={"engine": place.house.engine, "upkeep": None},
+    ).resolve_job_def("look")
+    assert not definitions.execute_in_process(instance=place.instance, raise_on_error=False).success  # none yet
+    place.evaluate()
+    assert place.settle()
+    done = definitions.execute_in_process(instance=place.instance)
+    found = {event.check_name: event for event in done.get_asset_check_evaluations()}
+    assert found.keys() == {"bundle_complete", "scores_finite", "digests_match", "coverage"}
+    assert all((event.description or "").startswith(f"{RUN}: ") for event in found.values())
+    assert found["coverage"].partition is None
 
 
 def test_a_run_that_goes_on_is_not_settled(place: Place) -> None:
