@@ -26,7 +26,12 @@ COMMANDS = [
     ("cluster",),
     *(("cluster", verb) for verb in ("install", "uninstall", "migrate", "context")),
     *(("context", verb) for verb in ("add", "use", "list", "show", "remove")),
+    ("tasks",),
+    *(("tasks", verb) for verb in ("list", "show", "create", "replace", "revisions", "tag", "delete")),
+    ("metrics",),
+    *(("metrics", verb) for verb in ("list", "show", "create", "delete")),
     ("tasksets",),
+    *(("tasksets", verb) for verb in ("list", "show", "replace", "revisions", "tag", "delete")),
     ("tasksets", "create"),
     ("tasksets", "build-images"),
     ("evaluate",),
@@ -39,7 +44,17 @@ COMMANDS = [
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),
 ]
 
-GROUPS = ((), ("runs",), ("tasksets",), ("context",), ("cluster",), ("leaderboard",), ("access",))
+GROUPS = (
+    (),
+    ("runs",),
+    ("tasks",),
+    ("metrics",),
+    ("tasksets",),
+    ("context",),
+    ("cluster",),
+    ("leaderboard",),
+    ("access",),
+)
 
 
 def every_command(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -22,7 +22,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[PublishTarget]:
         yield MemoryPublishTarget()
         return
     with open_session() as session:
-        yield session.client
+        yield session.evaluator.publishing
 
 
 def archived(target: PublishTarget, tmp_path: Path, native: str, content: str = "a") -> TaskInput:

@@ -6,13 +6,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harbor_assets.documents import read_json, read_yaml
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.requests import VALUES_UNSEEN, RequestFile
 from harbor_assets.domain.validation import problems_of
+from harbor_assets.interfaces.cli.bodies import read_document
 
 FILE_MAX = 1 << 20  # bytes; a request is a page of text
-_YAML = (".yaml", ".yml")
 _REFUSED = "The run was not submitted:"
 # field of Asked -> the flag, and the place of its value in a request
 _FLAGS = {
@@ -82,21 +81,9 @@ def _word(value: Any) -> str:
 
 def read_request_file(path: Path) -> RequestFile:
     """A request file, JSON or YAML by its name. Raises `Refused` with every problem and its path in the document."""
-    where = f"The request file {path} cannot be used:"
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_MAX + 1)
-    except OSError as error:
-        raise Refused(f"The request file {path} cannot be read: {error.strerror}") from None
-    if len(data) > FILE_MAX:
-        raise Refused(f"The request file {path} has more than {FILE_MAX} bytes; is it the right file?")
-    is_yaml = path.suffix.lower() in _YAML
-    try:
-        text = data.decode("utf-8-sig")
-        document = read_yaml(text) if is_yaml else read_json(text)
-    except (ValueError, RecursionError) as error:
-        kind = "YAML" if is_yaml else f"JSON, which it would be by its name; YAML ends in {' or '.join(sorted(_YAML))}"
-        raise Refused(where, [Problem("", f"it is not {kind}: {error}")]) from None
+    subject = f"The request file {path}"
+    where = f"{subject} cannot be used:"
+    document = read_document(str(path), subject, limit=FILE_MAX)
     if isinstance(document, dict) and isinstance(spec := document.get("spec"), dict) and "tasks" in spec:
         how = "take it out; the tasks are named on the command line, by --harbor-dir or --taskset, and --tasks"
         raise Refused(where, [Problem("spec.tasks", how)])

@@ -14,9 +14,11 @@ from harbor_assets.interfaces.cli import (
     edge,
     evaluate,
     leaderboard,
+    metrics,
     quickstart,
     runs,
     serve,
+    tasks,
     tasksets,
     ui,
 )
@@ -41,7 +43,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 quickstart.add_to(app)
+tasks.add_to(app)
 tasksets.add_to(app)
+metrics.add_to(app)
 runs.add_to(app)
 evaluate.add_to(app)
 leaderboard.add_to(app)

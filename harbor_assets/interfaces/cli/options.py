@@ -28,7 +28,6 @@ _HARBOR_DIR = typer.Option(
     "--harbor-dir", metavar="DIR", help="A suite: a folder with one folder per Harbor task.", show_default=False
 )
 HarborDir = Annotated[str | None, _HARBOR_DIR]
-RequiredHarborDir = Annotated[str, _HARBOR_DIR]
 Tasks = Annotated[
     str | None,
     typer.Option(
@@ -128,6 +127,35 @@ IdempotencyKey = Annotated[
         show_default=False,
     ),
 ]
+
+Filter = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        metavar="FILTER",
+        help="""What must hold, as text (kind:"harbor" AND metadata["suite"]:"geo") or as a JSON object.""",
+        show_default=False,
+    ),
+]
+Sort = Annotated[
+    Literal["created_at", "-created_at", "updated_at", "-updated_at", "name", "-name"],
+    typer.Option("--sort", help="The order; with - descending."),
+]
+Page = Annotated[int, typer.Option("--page", metavar="N", min=1, help="Which page.")]
+PageSize = Annotated[int, typer.Option("--page-size", metavar="N", min=1, max=1000, help="Entries on a page.")]
+BodyFile = Annotated[
+    str,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="The body as JSON, or YAML by its name; - reads stdin, either of both.",
+        show_default=False,
+    ),
+]
+Project = Annotated[
+    str | None, typer.Option("--project", metavar="NAME", help="A project to put it under.", show_default=False)
+]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 
 
 def examples(*lines: str) -> str:

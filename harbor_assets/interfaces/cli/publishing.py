@@ -31,6 +31,7 @@ def create(session: Session, choice: source.Choice, out: Output) -> None:
     out.document(
         {
             "taskset_ref": ref,
+            "intake_dataset": f"{published.taskset.name}@{published.taskset.digest}",  # how runs of it are labelled
             "published": published.cut,
             "tasks": [
                 {"index": at, "name": task.name, "ref": task.ref, "published": cut}

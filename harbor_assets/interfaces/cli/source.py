@@ -1,7 +1,7 @@
 """Which tasks a command is about: read from a suite's folder or from a stored taskset, checked, chosen, listed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harbor_assets.domain.errors import Refused
@@ -28,6 +28,11 @@ class Choice:
     skip_invalid: bool = False
     strict: bool = False
     rehash: bool = False
+
+    def flags(self) -> list[str]:
+        """The flags that were given, as they are written."""
+        given = (f.name for f in fields(self) if getattr(self, f.name) not in (None, (), False))
+        return [f"--{name.replace('_', '-')}" for name in given]
 
 
 @dataclass(frozen=True, slots=True)

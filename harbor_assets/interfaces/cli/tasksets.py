@@ -7,22 +7,24 @@ import typer
 from harbor_assets.interfaces.cli.options import (
     BaseUrl,
     Exclude,
+    HarborDir,
     ImagesFor,
     Include,
     Json,
     Limit,
+    Project,
     Rehash,
-    RequiredHarborDir,
     SkipInvalid,
     Strict,
     Tasks,
     Workspace,
     examples,
 )
+from harbor_assets.interfaces.cli.records import Noun, add_commands
 
 app = typer.Typer(
-    help="Publish suites as tasks and tasksets, pinned by content.",
-    epilog=examples("tasksets create --harbor-dir ./my-suite"),
+    help="Publish suites as tasks and tasksets, pinned by content; look at tasksets, tag and delete them.",
+    epilog=examples("tasksets create --harbor-dir ./my-suite", "tasksets list"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -43,10 +45,24 @@ def _group() -> None:
         "tasksets create --harbor-dir ./my-suite",
         "tasksets create --harbor-dir ./my-suite -i 'geo-*' -l 10",
         "tasksets create --harbor-dir ./my-suite --list-tasks",
+        "tasksets create geography-suite --file taskset.yaml",
     )
 )
 def create(
-    harbor_dir: RequiredHarborDir,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="With --file: the taskset's name.", show_default=False),
+    ] = None,
+    harbor_dir: HarborDir = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="A taskset of stored tasks as JSON, or YAML by its name; - reads stdin, either of both.",
+            show_default=False,
+        ),
+    ] = None,
     list_tasks: Annotated[
         bool, typer.Option("--list-tasks", help="Print the tasks with their indexes; store nothing.")
     ] = False,
@@ -57,13 +73,15 @@ def create(
     skip_invalid: SkipInvalid = False,
     strict: Strict = False,
     rehash: Rehash = False,
+    project: Project = None,
     workspace: Workspace = None,
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
     """Publish the tasks of a suite and a taskset of them, pinned by content. Unchanged tasks are not sent again.
 
-    The last line printed is the taskset's reference, WS/NAME#DIGEST.
+    The last line printed is the taskset's reference, WS/NAME#DIGEST. With NAME and --file, store a new taskset of tasks
+    that are stored already: {description: ..., tasks: [NAME, WS/NAME, NAME#TAG, ...]}.
     """
     from harbor_assets.interfaces.cli import source
     from harbor_assets.interfaces.cli.output import Output
@@ -81,11 +99,26 @@ def create(
         rehash=rehash,
     )
     out = Output(json=json)
+    if file is not None or name is not None or harbor_dir is None:
+        from harbor_assets.interfaces.cli import catalog
+        from harbor_assets.interfaces.cli.bodies import read_taskset
+
+        stored, body = read_taskset(name, file, choice.flags() + ["--list-tasks"] * list_tasks)
+        with open_session(workspace, base_url) as session:
+            catalog.write(session, "tasksets", stored, body, out, project=project, create=True)
+        return
+    if project is not None:
+        from harbor_assets.domain.errors import Refused
+
+        raise Refused("--project is only for --file; a suite's taskset is put under none")
     with open_session(workspace, base_url) as session:
         if list_tasks:
             source.list_tasks(session, choice, out)
         else:
             create_taskset(session, choice, out)
+
+
+add_commands(app, Noun("taskset", "geography-suite", 'tasks:"default/capital-of-france"'))
 
 
 @app.command(

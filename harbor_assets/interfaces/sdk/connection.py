@@ -1,12 +1,13 @@
 """Connections: to this machine's home in the same process, or to a service elsewhere. What is done over them is in
 `evaluator.py`."""
 
+import logging
 import os
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from harbor_assets.domain.errors import Refused
+from harbor_assets.domain.errors import HarborAssetsError, HomeUnusable, Refused
 from harbor_assets.engine.recovery import Recovered
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.contexts import chosen_context
@@ -14,6 +15,8 @@ from harbor_assets.interfaces.sdk.http import Http, service_url
 from harbor_assets.interfaces.sdk.transport import InProcessTransport
 from harbor_assets.interfaces.tokens import check_token
 from harbor_assets.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,12 @@ class Service:
 
         settings.prepare_home()
         found = cls(workspace or settings.workspace, backend=Backend.of(wire(settings)))
-        found.recover()
+        try:
+            found.recover()
+        except HomeUnusable:
+            raise
+        except (HarborAssetsError, OSError) as error:  # what is stored can be read all the same
+            _log.warning("Runs that lost their worker could not be taken up: %s", error)
         return found
 
     @classmethod

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.metrics.bodies import Metric, MetricInline, bundled
 from harbor_assets.domain.metrics.builtin import Definition
+from harbor_assets.domain.validation import problems_of
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking, blocking_page
 from harbor_assets.interfaces.sdk.http import query, segment
 from harbor_assets.interfaces.sdk.pages import AsyncPage
@@ -79,6 +82,8 @@ def _body(metric: Definition | MetricInline | Mapping[str, Any]) -> MetricInline
     members = metric.model_dump(mode="json") if isinstance(metric, Definition) else dict(metric)
     try:
         return MetricInline.model_validate(members) if "payload" in members else bundled(members)
+    except ValidationError as error:
+        raise Refused("The metric cannot be stored:", problems_of(error, MetricInline)) from None
     except ValueError as error:
         raise Refused(f"The metric cannot be stored: {error}") from None
 

@@ -1,0 +1,263 @@
+"""What the commands of `tasks` and `tasksets` do and print."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+
+from harbor_assets.domain.errors import Conflict, Refused
+from harbor_assets.domain.names import Ref
+from harbor_assets.domain.tasks import EvaluatorTask, Task, TaskInput, Taskset, TasksetInput
+from harbor_assets.interfaces.cli.output import Output, command, counted, moment, note, one_line
+from harbor_assets.interfaces.cli.report import envelope, print_place
+from harbor_assets.interfaces.cli.session import Session
+from harbor_assets.interfaces.sdk.pages import Page
+from harbor_assets.interfaces.sdk.resource import Order
+from harbor_assets.interfaces.sdk.tasks import Tasks
+from harbor_assets.interfaces.sdk.tasksets import Tasksets
+
+TEXT_SHOWN = 2000  # characters of an instruction on a terminal; --json has the whole
+MEMBERS_SHOWN = 20  # of a taskset; --json has all
+
+type Rec = Task | Taskset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What of a list is wanted."""
+
+    filter: str | None
+    sort: Order
+    page: int
+    page_size: int
+
+
+def body_of(nouns: str) -> type[TaskInput] | type[TasksetInput]:
+    """What a record of these is made from."""
+    return TaskInput if nouns == "tasks" else TasksetInput
+
+
+def list_records(session: Session, nouns: str, asked: Listing, out: Output) -> None:
+    """A page of tasks or tasksets, one a line."""
+    resource = _resource(session, nouns)
+    page = resource.list(page=asked.page, page_size=asked.page_size, sort=asked.sort, filter=asked.filter)
+    if listed(session, page, nouns, asked, out, [document(record) for record in page.data]):
+        return
+    if nouns == "tasks":
+        headers = ("NAME", "KIND", "REVISION", "TAGS", "UPDATED", "WHAT")
+        rows = [
+            (one.name, one.spec.kind, str(one.revision), _tags(one), moment(one.updated_at), _what(one))
+            for one in page.data
+            if isinstance(one, Task)
+        ]
+    else:
+        headers = ("NAME", "TASKS", "REVISION", "TAGS", "UPDATED", "DESCRIPTION")
+        rows = [
+            (
+                one.name,
+                str(len(one.tasks)),
+                str(one.revision),
+                _tags(one),
+                moment(one.updated_at),
+                one.description or "",
+            )
+            for one in page.data
+            if isinstance(one, Taskset)
+        ]
+    out.table(headers, rows)
+    print_place(page.pagination, nouns)
+
+
+def show(session: Session, nouns: str, ref: str, out: Output, *, body: bool) -> None:
+    """One record; with `body`, what would make it again."""
+    found = _resource(session, nouns).retrieve(ref)
+    if body:
+        members = TaskInput.model_fields if isinstance(found, Task) else TasksetInput.model_fields
+        kept = found.model_dump(mode="json", include=set(members) - {"tags"})
+        if isinstance(found, Task):
+            kept["spec"].pop("config", None)  # read from the archive, whatever a body says
+        out.document(kept)
+    elif out.json:
+        out.document(document(found))
+    else:
+        _print_record(found, out)
+
+
+def write(
+    session: Session, nouns: str, name: str, body: BaseModel, out: Output, *, project: str | None, create: bool
+) -> None:
+    """Create or replace a record from a body."""
+    ref = named(session, name)
+    try:
+        found, cut = _write(session, ref, body, project=project, create=create)
+    except Conflict as error:
+        if not create:
+            raise
+        words = command(nouns, "replace", ref.bare, "--file", "FILE", *session.own_words())
+        raise Conflict(f"{error}. To publish new content of it: {words}") from None
+    if out.json:
+        out.document({**document(found), "published": cut})
+    else:
+        out.line(f"{'Published' if cut else 'Unchanged'} {_noun(nouns)} {found.ref} (revision {found.revision})")
+
+
+def _write(session: Session, ref: Ref, body: BaseModel, *, project: str | None, create: bool) -> tuple[Rec, bool]:
+    if isinstance(body, TaskInput):
+        tasks = session.evaluator.tasks
+        if create:
+            return tasks.create(ref.name, task=body, project=project, workspace=ref.workspace), True
+        return tasks.put(ref.name, task=body, project=project, workspace=ref.workspace)
+    assert isinstance(body, TasksetInput)
+    tasksets = session.evaluator.tasksets
+    if create:
+        return tasksets.create(ref.name, taskset=body, project=project, workspace=ref.workspace), True
+    return tasksets.put(ref.name, taskset=body, project=project, workspace=ref.workspace)
+
+
+def revisions(session: Session, nouns: str, name: str, out: Output, *, page: int, page_size: int) -> None:
+    """The revisions of a record, newest first."""
+    ref = named(session, name)
+    resource = _resource(session, nouns)
+    found = resource.list_revisions(ref.name, page=page, page_size=page_size, workspace=ref.workspace)
+    if out.json:
+        out.document(envelope([one.model_dump(mode="json") for one in found.data], found.pagination))
+        return
+    rows = [
+        (str(one.revision), one.content_hash, ", ".join(one.tags) or "-", moment(one.created_at)) for one in found.data
+    ]
+    out.table(("REVISION", "DIGEST", "TAGS", "CREATED"), rows)
+    print_place(found.pagination, "revisions")
+
+
+def tag(session: Session, nouns: str, ref: str, name: str, out: Output) -> None:
+    """Point a tag at a revision."""
+    wanted = Ref.parse(ref, workspace=session.workspace)
+    resource = _resource(session, nouns)
+    found = resource.tag(wanted.name, tag=name, revision=wanted.fragment or "latest", workspace=wanted.workspace)
+    if out.json:
+        out.document(document(found))
+    else:
+        out.line(f"{found.workspace}/{found.name}#{name} is revision {found.tags[name]}")
+
+
+def delete(session: Session, nouns: str, name: str, out: Output, *, yes: bool) -> None:
+    """Delete a record, after asking."""
+    ref = named(session, name)
+    resource = _resource(session, nouns)
+    if not yes:
+        found = resource.list_revisions(ref.name, page_size=1, workspace=ref.workspace)
+        n = counted(found.pagination.total_results, "revision")
+        ask(session, nouns, ref, f"Delete the {_noun(nouns)} {ref.bare} with its {n}?")
+    resource.delete(ref.name, workspace=ref.workspace)
+    deleted(nouns, ref, out)
+
+
+# --- words, of metrics too ----------------------------------------------------------------------------------------
+
+
+def document(record: Rec) -> dict[str, Any]:
+    """A record as JSON, with the pinned reference that scripts go on with."""
+    return {"ref": record.ref, **record.model_dump(mode="json")}
+
+
+def listed(session: Session, page: Page[Any], nouns: str, asked: Listing, out: Output, documents: list[object]) -> bool:
+    """Whether nothing more is to be printed: the page was as JSON, or it is empty, which is said."""
+    for name in page.unreadable:
+        note(f"Warning: {one_line(name)} is stored but cannot be read; it is not in the list")
+    if out.json:
+        out.document(envelope(documents, page.pagination))
+        return True
+    if page.data or page.unreadable:
+        return False
+    at = page.pagination
+    if at.total_results:
+        note(f"Page {at.page} is after the last one, {at.total_pages}, of {counted(at.total_results, _noun(nouns))}")
+    else:
+        match = " that the filter fits" if asked.filter else ""
+        note(f"There are no {nouns}{match} in the workspace '{session.workspace}'")
+    return True
+
+
+def _resource(session: Session, nouns: str) -> Tasks | Tasksets:
+    return session.evaluator.tasks if nouns == "tasks" else session.evaluator.tasksets
+
+
+def named(session: Session, name: str) -> Ref:
+    """A record itself, not one of its revisions."""
+    ref = Ref.parse(name, workspace=session.workspace)
+    if ref.fragment is not None:
+        raise Refused(f"'{name}' names one revision, and this is about all of them; write {ref.bare}")
+    return ref
+
+
+def _print_record(record: Rec, out: Output) -> None:
+    facts = [
+        ("Task" if isinstance(record, Task) else "Taskset", record.ref),
+        ("Revision", str(record.revision)),
+        ("Tags", ", ".join(f"{tag} (revision {number})" for tag, number in sorted(record.tags.items()))),
+        ("Project", record.project or ""),
+        ("Metadata", ", ".join(f"{item.key}={item.value!r}" for item in record.metadata)),
+        ("Created", moment(record.created_at)),
+        ("Updated", moment(record.updated_at)),
+    ]
+    if isinstance(record, Taskset):
+        facts += [("Description", record.description or ""), ("Files", record.files_ref or "")]
+        print_facts(facts, out)
+        out.line(f"\n{counted(len(record.tasks), 'task')}")
+        for member in record.tasks[:MEMBERS_SHOWN]:
+            out.line(f"  {one_line(member)}")
+        if len(record.tasks) > MEMBERS_SHOWN:
+            out.line(f"  … and {len(record.tasks) - MEMBERS_SHOWN} more; --json has all")
+        return
+    spec = record.spec
+    facts += [("Kind", spec.kind), ("Metrics", ", ".join(map(str, spec.metrics))), ("Views", ", ".join(spec.views))]
+    if isinstance(spec, EvaluatorTask):
+        text = spec.inputs.instruction
+        facts += [("Intent", spec.intent), ("Reference", ", ".join(f"{k}={v!r}" for k, v in spec.reference.items()))]
+    else:
+        text = spec.instruction
+        facts += [("Native id", spec.native_task_id), ("Archive", spec.source.fileset_ref)]
+        facts += [("Harbor", f"{spec.harbor_hash.harbor_version}, package digest {spec.harbor_hash.digest}")]
+    print_facts(facts, out)
+    if text:
+        out.line(f"\n{text[:TEXT_SHOWN].rstrip()}")
+        if len(text) > TEXT_SHOWN:
+            out.line(f"… ({len(text)} characters; --json has all)")
+
+
+def print_facts(facts: list[tuple[str, str]], out: Output) -> None:
+    """Facts of a record, one a line; those without a value are left out."""
+    for name, value in facts:
+        if value:
+            out.line(f"{name + ':':<13}{one_line(value)}")
+
+
+def _tags(record: Rec) -> str:
+    return ", ".join(sorted(tag for tag in record.tags if tag != "latest")) or "-"
+
+
+def _what(task: Task) -> str:
+    return task.spec.intent if isinstance(task.spec, EvaluatorTask) else task.spec.native_task_id
+
+
+def _noun(nouns: str) -> str:
+    return nouns.removesuffix("s")
+
+
+def ask(session: Session, nouns: str, ref: Ref, question: str) -> None:
+    """Go on only if a person says so. Raises `Refused` where there is none, and for a no."""
+    if not sys.stdin.isatty():
+        words = command(nouns, "delete", ref.bare, "--yes", *session.own_words())
+        raise Refused(f"{ref.bare} was not deleted: nobody can be asked here. Delete it with: {words}")
+    if not typer.confirm(question, err=True):
+        raise Refused(f"{ref.bare} was not deleted")
+
+
+def deleted(nouns: str, ref: Ref, out: Output) -> None:
+    """Say that it is gone."""
+    if out.json:
+        out.document({"deleted": ref.bare})
+    else:
+        out.line(f"Deleted {_noun(nouns)} {ref.bare}")
