@@ -113,7 +113,7 @@ def test_a_taskset_of_stored_tasks(cli: Cli, tmp_path: Path, stdin: Callable[[st
 
 
 def test_a_suite_is_published_with_the_label_of_its_dataset(cli: Cli, tmp_path: Path):
-    make_task(tmp_path / "suite", "org/one")
+    make_task(tmp_path / "suite", "one", native_id="org/one")
     said = cli("tasksets", "create", "--harbor-dir", tmp_path / "suite", "--json")
     assert said.code == 0, said.err
     name, _, digest = said.json["intake_dataset"].partition("@")
