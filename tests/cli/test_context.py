@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from harbor_assets.access import AccessFileAuthenticator, add_token
+from harbor_assets.domain.access import Role
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.cli import progress
 from harbor_assets.interfaces.contexts import Contexts, contexts_file
 from harbor_assets.interfaces.sdk import http
+from harbor_assets.sdk import Evaluator
 from tests.cli.conftest import Cli
 from tests.interfaces.backends import World
 from tests.interfaces.served import free_port, served
@@ -157,3 +160,49 @@ def test_a_submission_whose_answer_is_lost_says_how_to_find_out_and_is_one_run(
     assert again.code == 0
     assert len(w.executions.started) == 1
     assert w.executions.started[0] in again.out
+
+
+def test_a_context_names_the_file_of_its_token_and_holds_no_token(
+    cli: Cli, w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Against the real guard, with a token that may only read."""
+    access = tmp_path / "access.toml"
+    token = add_token(access, "me", {"default": Role.READER})
+    file = tmp_path / "token"
+    w.publish("a")
+    with served(create_app(w.backend, authenticator=AccessFileAuthenticator(access))) as url:
+        assert "cannot be read" in cli("context", "add", "lab", "--base-url", url, "--token-file", file).err
+        file.write_text(token + "\n")
+        said = cli("context", "add", "lab", "--base-url", url, "--token-file", file)
+        assert said.out.startswith(f"Saved context lab: {url} (token: {file})")
+        assert token not in contexts_file().read_text()
+        assert str(file) in cli("context", "list").out
+        cli("context", "use", "lab")
+        assert cli("tasks", "list", "--json").json["data"][0]["name"] == "a"
+        said = cli("tasks", "delete", "a", "--yes")
+        assert (said.code, "writer" in said.err) == (2, True)
+        said = cli("tasks", "list", "--base-url", url)  # another service, for all that is known
+        assert (said.code, "HARBOR_ASSETS_TOKEN" in said.err) == (2, True)
+        monkeypatch.setenv("HARBOR_ASSETS_TOKEN", token)
+        assert cli("tasks", "list", "--base-url", url).code == 0
+        monkeypatch.setenv("HARBOR_ASSETS_TOKEN", "another")
+        said = cli("tasks", "list")  # the environment counts before the file
+        assert (said.code, "not known" in said.err) == (2, True)
+        monkeypatch.delenv("HARBOR_ASSETS_TOKEN")
+        file.write_text("two words")
+        said = cli("tasks", "list")
+    assert said.code == 2
+    assert f"The token in {file} must be printable ASCII without spaces; it is not sent" in said.err
+    assert "two words" not in said.err
+
+
+def test_the_sdk_goes_where_the_command_line_goes(cli: Cli, w: World, url: str, tmp_path: Path):
+    w.publish("a")
+    cli("context", "add", "lab", "--base-url", url)
+    cli("context", "use", "lab")
+    with Evaluator.from_config() as evaluator:
+        assert evaluator.base_url == url
+        assert evaluator.tasks.retrieve("a").name == "a"
+    cli("context", "use", "local")
+    with Evaluator.from_config(workspace="other") as evaluator:
+        assert (evaluator.base_url, evaluator.workspace) == (None, "other")
