@@ -5,14 +5,16 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harbor_assets.domain.errors import NotFound, Refused, ServiceUnavailable
+from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.sdk import http
 from harbor_assets.sdk import AsyncClient, Client, Evaluator
-from tests.interfaces.backends import NOW
+from tests.interfaces.backends import NOW, World
 from tests.interfaces.served import served
 
 type Reply = tuple[int, dict[str, str]]
@@ -160,3 +162,31 @@ def test_a_token_follows_no_redirect(pauses: list[float]):
 def test_a_service_and_a_home_are_two_places(tmp_path: object):
     with pytest.raises(Refused, match="two places"):
         Evaluator("http://127.0.0.1:1", home=str(tmp_path))
+
+
+def test_a_download_that_breaks_off_goes_on_with_the_same_file(w: World, pauses: list[float], tmp_path: Path):
+    api, big, broken = create_app(w.backend), b"x" * 3_000_000, list[str]()
+
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not scope["path"].endswith("/big") or len(broken) == 2:
+            await api(scope, receive, send)
+            return
+        broken.append(scope["path"])
+        if len(broken) == 1:
+            length = str(len(big)).encode()
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+            await send({"type": "http.response.body", "body": big[:1000], "more_body": True})
+        else:
+            await send({"type": "http.response.start", "status": 503, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    w.publish("a")
+    told: list[tuple[int, int]] = []
+    with served(breaking) as url, Evaluator(url) as evaluator:
+        run_id = evaluator.runs.submit("suite").run.id
+        w.end(run_id, 1.0)
+        w.put_bundle(run_id, {"small": b"text", "big": big})
+        folder = evaluator.runs.download(run_id, tmp_path / "out", lambda done, total: told.append((done, total)))
+    assert ((folder / "big").read_bytes(), (folder / "small").read_bytes()) == (big, b"text")
+    assert told[-1] == (len(big) + 4, len(big) + 4)
+    assert len(pauses) == 2

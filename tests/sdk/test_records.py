@@ -3,7 +3,9 @@ documentation, unchanged but for its imports."""
 
 import asyncio
 import math
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -334,3 +336,10 @@ def test_methods_say_what_they_are_for(evaluator: Evaluator):
             if not name.startswith("_"):
                 assert inspect.getdoc(method), name
     assert list(inspect.signature(evaluator.tasks.create).parameters) == ["name", "task", "project", "workspace"]
+
+
+def test_the_code_in_the_docs_works(evaluator: Evaluator):
+    text = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text()
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "tasks.create" in block]
+    exec(code, {"evaluator": evaluator})
+    assert evaluator.tasksets.retrieve("geography").tasks == [evaluator.tasks.retrieve("capital-of-france").ref]

@@ -6,6 +6,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from harbor_assets.domain.errors import Broken, Problem, Refused, StorageFull
@@ -60,20 +61,26 @@ async def _fetch(
     http: Http, url: Callable[[str], str], files: Sequence[BundleFile], folder: Path, progress: Progress | None
 ) -> None:
     total, done = sum(file.size for file in files), 0
-    for file in files:
-        path = folder / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    async def fetch(path: str) -> int:
         size = 0
-        async with http.stream(url(file.path)) as pieces:
-            with path.open("xb") as out:  # two files of one name would be one file less
+        async with http.stream(url(path)) as pieces:
+            with (folder / path).open("wb") as out:
                 async for piece in pieces:
                     out.write(piece)
                     size += len(piece)
-                    done += len(piece)
                     if progress:
-                        progress(done, total)
+                        progress(done + size, total)
+        return size
+
+    for file in files:
+        place = folder / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch(exist_ok=False)  # two files of one name would be one file less
+        size = await http.repeated(partial(fetch, file.path))  # from its begin, if the connection broke off
         if size != file.size:
             raise Broken(f"{file.path} of the bundle has {size} bytes, {file.size} were promised; nothing was kept")
+        done += size
 
 
 def safe_path(path: str) -> bool:

@@ -107,6 +107,9 @@ class Evaluator:
         """Where the service is; None in process."""
         return self._client.base_url
 
+    def __repr__(self) -> str:
+        return f"Evaluator({self.base_url or 'in process'}, workspace={self.workspace!r})"
+
     def recover(self) -> Recovered:
         """Let runs that lost their worker go on, and say which could not. A service does this by itself: none, then."""
         return self._client.service.recover()
@@ -194,6 +197,14 @@ class AsyncEvaluator:
     def workspace(self) -> str:
         """The workspace of calls that name none."""
         return self._client.workspace
+
+    @property
+    def base_url(self) -> str | None:
+        """Where the service is; None in process."""
+        return self._client.base_url
+
+    def __repr__(self) -> str:
+        return f"AsyncEvaluator({self.base_url or 'in process'}, workspace={self.workspace!r})"
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 import random
 from asyncio import sleep
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -118,14 +118,24 @@ class Http:
 
     @asynccontextmanager
     async def stream(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of a GET in pieces. Raises the error the answer stands for."""
+        """The body of a GET in pieces, asked for once. Raises the error the answer stands for."""
         try:
             async with self._client.stream("GET", path) as answer:
                 if answer.status_code >= 400:
-                    raise from_answer(answer.status_code, await answer.aread())
+                    wait = retry_after(answer.headers)
+                    raise from_answer(answer.status_code, await answer.aread(), retry_after=wait)
                 yield answer.aiter_raw()
         except httpx.TransportError as error:
             raise self._lost(error) from error
+
+    async def repeated[T](self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What `work` gives; it is done again, a few times, while the service is away. It must bear that."""
+        for pause in RETRY_PAUSES if self._where else ():
+            try:
+                return await work()
+            except ServiceUnavailable:
+                await sleep(pause)
+        return await work()
 
     def _lost(self, error: httpx.TransportError) -> ServiceUnavailable:
         what = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
