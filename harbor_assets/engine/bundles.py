@@ -92,6 +92,7 @@ def _evidence(artifacts: Artifacts, run: Run, rows: Sequence[TrialOutcome], key:
     """trial id -> (path in its folder, bytes); one listing of the store for the whole plan."""
     owner = {row.evidence: row.trial_id for row in rows if row.evidence}
     found: dict[str, list[tuple[str, int]]] = {row.trial_id: [] for row in rows}
+    names: dict[str, str] = {}  # trials have files of the same names: each is held once
     first = evidence_path(run.id, run.plan.tasks[0], 1)
     depth = first.count("/") + 1
     below = first.rpartition("/")[0] if len(run.plan.tasks) == 1 else EVIDENCE
@@ -99,7 +100,8 @@ def _evidence(artifacts: Artifacts, run: Run, rows: Sequence[TrialOutcome], key:
         parts = f"{below}/{path}".split("/")
         trial = owner.get("/".join(parts[:depth]))
         if trial is not None:
-            found[trial].append(("/".join(parts[depth:]), size))
+            name = "/".join(parts[depth:])
+            found[trial].append((names.setdefault(name, name), size))
     return found
 
 
