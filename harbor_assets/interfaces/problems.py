@@ -11,6 +11,7 @@ from typing import Any
 from harbor_assets.domain import errors
 from harbor_assets.domain.errors import HarborAssetsError, Problem, Refused
 
+BODY_TOO_SLOW = 408
 BODY_TOO_LARGE = 413
 UNPROCESSABLE = 422
 

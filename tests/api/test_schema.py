@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import hypothesis
 import pytest
@@ -84,8 +85,8 @@ def holds(cases: Any) -> None:
     @hypothesis.given(case=cases)
     def calls(case: schemathesis.Case) -> None:
         # `\w` means ASCII to readers of JSON Schema and letters of every script to the contract's rule.
-        named = all(name_problem(str(name)) is None for name in case.path_parameters.values())
-        wide = named and not all(str(name).isascii() for name in case.path_parameters.values())
+        names = [unquote(str(name)) for name in case.path_parameters.values()]
+        wide = all(name_problem(name) is None for name in names) and not "".join(names).isascii()
         case.call_and_validate(excluded_checks=[*LEFT_OUT, *([checks.negative_data_rejection] if wide else [])])
 
     calls()

@@ -12,6 +12,9 @@ from fastapi.routing import APIRoute
 from harbor_assets.domain.validation import sentence
 from harbor_assets.interfaces.problems import UNPROCESSABLE
 
+_PROBLEMS_MAX = 100
+_STEPS_MAX = 40  # of a path into a body: deeper than any body that is of use
+
 
 class StrictRoute(APIRoute):
     """A route whose body may hold no NaN, no infinity and no unpaired surrogate; else 422, as for broken JSON."""
@@ -45,7 +48,17 @@ def _refuse(constant: str) -> NoReturn:
 
 
 async def validation_answer(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's own shape in our words, without the values that were sent: one may be a secret, or not be JSON."""
+    """FastAPI's own shape in our words, without the values that were sent: one may be a secret, or not be JSON.
+
+    Of many problems the first are told, and how many there are: an answer must not be larger than its question.
+    """
     assert isinstance(error, RequestValidationError)
-    detail = [{"type": at["type"], "loc": at["loc"], "msg": sentence(at, shown=False)} for at in error.errors()]
+    found = error.errors()
+    detail = [
+        {"type": at["type"], "loc": at["loc"][:_STEPS_MAX], "msg": sentence(at, shown=False)}
+        for at in found[:_PROBLEMS_MAX]
+    ]
+    if len(found) > _PROBLEMS_MAX:
+        more = f"and {len(found) - _PROBLEMS_MAX} more problems of this request; correct these first"
+        detail.append({"type": "too_many_problems", "loc": ["body"], "msg": more})
     return JSONResponse({"detail": detail}, UNPROCESSABLE)
