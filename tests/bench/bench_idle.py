@@ -19,7 +19,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 def pods(namespace: str) -> dict[str, str]:
     """uid -> component."""
-    words = ["kubectl", "-n", namespace, "get", "pods", "-o", "json"]
+    words = ["kubectl", "-n", namespace, "get", "pods", "-l", "!harbor/run-id", "-o", "json"]
     items = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)["items"]
     return {i["metadata"]["uid"]: i["metadata"]["labels"].get("app.kubernetes.io/component", "?") for i in items}
 

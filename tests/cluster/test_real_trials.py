@@ -37,9 +37,9 @@ def fetch(host):
     except urllib.error.HTTPError as error:
         return error.code
 
-def straight():
+def straight():  # to where the proxy leads, past it
     try:
-        return bool(socket.create_connection((os.environ["KUBERNETES_SERVICE_HOST"], 443), timeout=3))
+        return bool(socket.create_connection(("%s", 8000), timeout=3))
     except OSError:
         return False
 
@@ -60,7 +60,8 @@ def test_named_hosts_of_a_profile_are_all_a_task_reaches(deployed: Deployment, t
     env = '[solution.env]\nGREETING = "${TEST_GREETING}"\n[verifier.env]\nGREETING = "${TEST_GREETING}"\n'
     (task / "task.toml").write_text(toml.replace('network_mode = "no-network"', hosts) + env)
     (task / "environment" / "Dockerfile").write_text("FROM python:3.12-slim\nWORKDIR /app\n")
-    (task / "solution" / "solve.sh").write_text(FETCH % (listed, narrowed))
+    address = deployed.kubectl("get", "service", "harbor-assets", "-o", "jsonpath={.spec.clusterIP}")
+    (task / "solution" / "solve.sh").write_text(FETCH % (address, listed, narrowed))
     seen = json.dumps({"listed": 200, "narrowed": 403, "straight": False, "said": "hello"})
     check = f"""[ "$GREETING" = hello ] && [ "$(cat /app/seen.json)" = '{seen}' ] && echo 1 || echo 0"""
     (task / "tests" / "test.sh").write_text(f"cat /app/seen.json\n({check}) > /logs/verifier/reward.txt\n")
