@@ -37,7 +37,7 @@ _CONCURRENCY_MAX = 1000
 
 _CANCEL_POLL_SECONDS = 0.3  # a cancel is seen within "seconds"; one small query each time
 _WATCH_POLL_SECONDS = 0.2  # a person notices no delay; the watcher looks less often where a look is dear
-PARTITIONS_KEPT = 5000  # a page of an asset loads all keys: 20,000 took 2.5 to 7 s (docs/performance.md)
+PARTITIONS_KEPT = 5000  # a page of an asset loads all keys: 1.5 s for these, 3 to 5 for 20,000 (docs/performance.md)
 MAX_CONCURRENT = 20  # task Jobs of one run at once, on a cluster
 QUEUE_TIMEOUT_SECONDS = 48 * 3600  # how long a run may wait for its first slot
 SETTLE_SECONDS = 5.0  # an ended run is merged within a moment; looking costs two small queries
