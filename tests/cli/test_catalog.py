@@ -58,7 +58,7 @@ def test_a_task_is_stored_shown_changed_and_tagged(cli: Cli, tmp_path: Path, std
     assert said.out.startswith("Published task default/france#")
     assert said.out.endswith(" (revision 1)\n")
     shown = cli("tasks", "show", "france").out
-    for words in ("Metadata:    suite='geography'", "Metrics:     default/match", "What is the capital of France?"):
+    for words in ('Metadata:    suite="geography"', "Metrics:     default/match", "What is the capital of France?"):
         assert words in shown
     body = cli("tasks", "show", "france", "--body").out
     stdin(body)
@@ -73,6 +73,10 @@ def test_a_task_is_stored_shown_changed_and_tagged(cli: Cli, tmp_path: Path, std
     assert cli("tasks", "show", "france#stable", "--json").json["revision"] == 1
     assert cli("tasks", "tag", "france", "stable", "--json").json["tags"] == {"latest": 2, "stable": 2}
     assert "stable" in cli("tasks", "revisions", "france").out.splitlines()[1]
+    for words in (("show", "frnace"), ("revisions", "frnace"), ("tag", "frnace", "x"), ("delete", "frnace", "--yes")):
+        said = cli("tasks", *words)
+        assert (said.code, said.err.endswith("did you mean france?\n")) == (2, True), said.err
+    assert "did you mean" not in cli("tasks", "show", "france#frnace").err
 
 
 def test_lists_are_filtered_sorted_and_counted(cli: Cli, tmp_path: Path):
@@ -205,6 +209,7 @@ def test_deleting_asks_and_says_what_goes(cli: Cli, tmp_path: Path, monkeypatch:
         "Delete the task default/a with its 1 revision?",
     ]
     assert cli("tasks", "delete", "a", "--yes").code == 2
+    assert cli("metrics", "delete", "mtach", "--yes").err.endswith("did you mean match?\n")
     said = cli("tasks", "delete", "a#latest", "--yes")
     assert "names one revision, and this is about all of them; write default/a" in said.err
 

@@ -1,18 +1,22 @@
 """What the commands of `tasks` and `tasksets` do and print."""
 
+import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 from pydantic import BaseModel
 
-from harbor_assets.domain.errors import Conflict, Refused
-from harbor_assets.domain.names import Ref
+from harbor_assets.domain.errors import Conflict, NotFound, Refused
+from harbor_assets.domain.names import Ref, nearest
 from harbor_assets.domain.tasks import EvaluatorTask, Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.interfaces.cli.output import Output, command, counted, moment, note, one_line
 from harbor_assets.interfaces.cli.report import envelope, print_place
 from harbor_assets.interfaces.cli.session import Session
+from harbor_assets.interfaces.sdk.metrics import Metrics
 from harbor_assets.interfaces.sdk.pages import Page
 from harbor_assets.interfaces.sdk.resource import Order
 from harbor_assets.interfaces.sdk.tasks import Tasks
@@ -20,6 +24,7 @@ from harbor_assets.interfaces.sdk.tasksets import Tasksets
 
 TEXT_SHOWN = 2000  # characters of an instruction on a terminal; --json has the whole
 MEMBERS_SHOWN = 20  # of a taskset; --json has all
+KNOWN_MAX = 1000  # names that a wrong one is compared with: one page
 
 type Rec = Task | Taskset
 
@@ -72,7 +77,10 @@ def list_records(session: Session, nouns: str, asked: Listing, out: Output) -> N
 
 def show(session: Session, nouns: str, ref: str, out: Output, *, body: bool) -> None:
     """One record; with `body`, what would make it again."""
-    found = _resource(session, nouns).retrieve(ref)
+    wanted = Ref.parse(ref, workspace=session.workspace)
+    resource = _resource(session, nouns)
+    with nearest_named(resource, wanted):
+        found = resource.retrieve(ref)
     if body:
         members = TaskInput.model_fields if isinstance(found, Task) else TasksetInput.model_fields
         kept = found.model_dump(mode="json", include=set(members) - {"tags"})
@@ -120,7 +128,8 @@ def revisions(session: Session, nouns: str, name: str, out: Output, *, page: int
     """The revisions of a record, newest first."""
     ref = named(session, name)
     resource = _resource(session, nouns)
-    found = resource.list_revisions(ref.name, page=page, page_size=page_size, workspace=ref.workspace)
+    with nearest_named(resource, ref):
+        found = resource.list_revisions(ref.name, page=page, page_size=page_size, workspace=ref.workspace)
     if out.json:
         out.document(envelope([one.model_dump(mode="json") for one in found.data], found.pagination))
         return
@@ -135,7 +144,8 @@ def tag(session: Session, nouns: str, ref: str, name: str, out: Output) -> None:
     """Point a tag at a revision."""
     wanted = Ref.parse(ref, workspace=session.workspace)
     resource = _resource(session, nouns)
-    found = resource.tag(wanted.name, tag=name, revision=wanted.fragment or "latest", workspace=wanted.workspace)
+    with nearest_named(resource, wanted):
+        found = resource.tag(wanted.name, tag=name, revision=wanted.fragment or "latest", workspace=wanted.workspace)
     if out.json:
         out.document(document(found))
     else:
@@ -147,10 +157,12 @@ def delete(session: Session, nouns: str, name: str, out: Output, *, yes: bool) -
     ref = named(session, name)
     resource = _resource(session, nouns)
     if not yes:
-        found = resource.list_revisions(ref.name, page_size=1, workspace=ref.workspace)
+        with nearest_named(resource, ref):
+            found = resource.list_revisions(ref.name, page_size=1, workspace=ref.workspace)
         n = counted(found.pagination.total_results, "revision")
         ask(session, nouns, ref, f"Delete the {_noun(nouns)} {ref.bare} with its {n}?")
-    resource.delete(ref.name, workspace=ref.workspace)
+    with nearest_named(resource, ref):
+        resource.delete(ref.name, workspace=ref.workspace)
     deleted(nouns, ref, out)
 
 
@@ -184,6 +196,20 @@ def _resource(session: Session, nouns: str) -> Tasks | Tasksets:
     return session.evaluator.tasks if nouns == "tasks" else session.evaluator.tasksets
 
 
+@contextmanager
+def nearest_named(resource: Tasks | Tasksets | Metrics, ref: Ref) -> Iterator[None]:
+    """What is not found is told with the names most like it."""
+    try:
+        yield
+    except NotFound as error:
+        listed = resource.list(page_size=KNOWN_MAX, workspace=ref.workspace).data
+        known = [record.name for record in listed]
+        if ref.name in known:  # it is the revision that is not there
+            raise
+        close = nearest(ref.name, known)
+        raise NotFound(f"{error}; did you mean {', '.join(close)}?" if close else str(error)) from None
+
+
 def named(session: Session, name: str) -> Ref:
     """A record itself, not one of its revisions."""
     ref = Ref.parse(name, workspace=session.workspace)
@@ -198,7 +224,7 @@ def _print_record(record: Rec, out: Output) -> None:
         ("Revision", str(record.revision)),
         ("Tags", ", ".join(f"{tag} (revision {number})" for tag, number in sorted(record.tags.items()))),
         ("Project", record.project or ""),
-        ("Metadata", ", ".join(f"{item.key}={item.value!r}" for item in record.metadata)),
+        ("Metadata", ", ".join(f"{item.key}={json.dumps(item.value)}" for item in record.metadata)),
         ("Created", moment(record.created_at)),
         ("Updated", moment(record.updated_at)),
     ]
@@ -215,7 +241,10 @@ def _print_record(record: Rec, out: Output) -> None:
     facts += [("Kind", spec.kind), ("Metrics", ", ".join(map(str, spec.metrics))), ("Views", ", ".join(spec.views))]
     if isinstance(spec, EvaluatorTask):
         text = spec.inputs.instruction
-        facts += [("Intent", spec.intent), ("Reference", ", ".join(f"{k}={v!r}" for k, v in spec.reference.items()))]
+        facts += [
+            ("Intent", spec.intent),
+            ("Reference", ", ".join(f"{key}={json.dumps(value)}" for key, value in spec.reference.items())),
+        ]
     else:
         text = spec.instruction
         facts += [("Native id", spec.native_task_id), ("Archive", spec.source.fileset_ref)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from harbor_assets.domain.metrics.bodies import Metric
-from harbor_assets.interfaces.cli.catalog import Listing, ask, deleted, listed, named, print_facts
+from harbor_assets.interfaces.cli.catalog import Listing, ask, deleted, listed, named, nearest_named, print_facts
 from harbor_assets.interfaces.cli.output import Output, counted, moment
 from harbor_assets.interfaces.cli.report import print_place
 from harbor_assets.interfaces.cli.session import Session
@@ -33,7 +33,8 @@ def list_metrics(session: Session, asked: Listing, out: Output, *, derived: bool
 def show_metric(session: Session, name: str, out: Output) -> None:
     """One metric."""
     ref = named(session, name)
-    found = session.evaluator.metrics.retrieve(ref.name, workspace=ref.workspace)
+    with nearest_named(session.evaluator.metrics, ref):
+        found = session.evaluator.metrics.retrieve(ref.name, workspace=ref.workspace)
     if out.json:
         out.document(found.model_dump(mode="json"))
         return
@@ -68,5 +69,6 @@ def delete_metric(session: Session, name: str, out: Output, *, yes: bool) -> Non
         used = session.evaluator.tasks.list(metric=ref.bare, page_size=1, workspace=ref.workspace)
         by = counted(used.pagination.total_results, "task")
         ask(session, "metrics", ref, f"Delete the metric {ref.bare}, which {by} of its workspace name?")
-    session.evaluator.metrics.delete(ref.name, workspace=ref.workspace)
+    with nearest_named(session.evaluator.metrics, ref):
+        session.evaluator.metrics.delete(ref.name, workspace=ref.workspace)
     deleted("metrics", ref, out)

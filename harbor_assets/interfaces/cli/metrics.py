@@ -82,9 +82,10 @@ def create(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Store a metric: its members, as {type: exact-match, reference: "{{item.expected}}"}, or a whole metric bundle.
+    """Store a metric.
 
-    Types: exact-match, f1, rouge, bleu, string-check, number-check, llm-judge (stored, not run).
+    The file: its members, as {type: exact-match, reference: "{{item.expected}}"}, or a whole metric bundle. Types:
+    exact-match, f1, rouge, bleu, string-check, number-check, llm-judge (stored, not run).
     """
     from harbor_assets.interfaces.cli import catalog_metrics
     from harbor_assets.interfaces.cli.bodies import read_mapping

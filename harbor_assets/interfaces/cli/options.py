@@ -11,7 +11,7 @@ Workspace = Annotated[
     typer.Option(
         "--workspace",
         metavar="WS",
-        help="Workspace of the run and of names given without one. [default: HARBOR_ASSETS_WORKSPACE, else 'default']",
+        help="Workspace of runs, and of names given without one. [default: HARBOR_ASSETS_WORKSPACE, else 'default']",
         show_default=False,
     ),
 ]

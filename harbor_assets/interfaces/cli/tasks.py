@@ -31,9 +31,11 @@ def create(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Store a new task: {spec: {kind: evaluator, intent: ..., metrics: [...]}, metadata: [{key: ..., value: ...}]}.
+    """Store a new task.
 
-    Harbor tasks come from folders: `tasksets create --harbor-dir` publishes them with a taskset.
+    The file: {spec: {kind: evaluator, intent: ..., inputs: {instruction: ...}, reference: {...}, metrics: [NAME, ...]},
+    metadata: [{key: ..., value: ...}], tags: [...]}; only spec with kind and intent must be there. Harbor tasks come
+    from folders: `tasksets create --harbor-dir` publishes them with a taskset.
     """
     from harbor_assets.domain.tasks import TaskInput
     from harbor_assets.interfaces.cli import catalog

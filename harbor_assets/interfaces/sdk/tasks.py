@@ -19,7 +19,7 @@ LOOKUP_SIZE = 500  # names in one look-up: one query of the catalog each
 def read_task(record: dict[str, Any]) -> Task:
     """A task from its JSON. The digest is no member of it: it follows from the content, as everywhere."""
     body = TaskInput(spec=record["spec"], metadata=record["metadata"])
-    return Task.model_validate({**record, "digest": body.digest()})
+    return Task.model_validate({**record, "spec": body.spec, "metadata": body.metadata, "digest": body.digest()})
 
 
 class AsyncTasks(AsyncRecords[Task]):
