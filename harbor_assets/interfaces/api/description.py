@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from harbor_assets.interfaces.api.failures import Failure, Fault, Invalid, failures
 from harbor_assets.interfaces.api.guard import OPEN
-from harbor_assets.interfaces.api.routes.failures import Failure, Fault, Invalid, failures
 
 _BEARER: Final = {
     "type": "http",

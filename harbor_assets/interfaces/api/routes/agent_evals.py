@@ -12,6 +12,7 @@ from harbor_assets.domain.views import BundleFile
 from harbor_assets.engine.agent_evals import AgentEvals
 from harbor_assets.engine.metric_ports import MetricSort
 from harbor_assets.engine.ports import Page
+from harbor_assets.interfaces.api import examples
 from harbor_assets.interfaces.api.answers import (
     Listed,
     Name,
@@ -24,7 +25,6 @@ from harbor_assets.interfaces.api.answers import (
 )
 from harbor_assets.interfaces.api.guard import need_reader
 from harbor_assets.interfaces.api.references import of_evaluation
-from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.streams import UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 

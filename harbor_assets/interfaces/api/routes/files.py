@@ -24,10 +24,10 @@ from harbor_assets.domain.errors import NO_SPACE, Conflict, NotFound, Problem, R
 from harbor_assets.domain.names import NAME_MAX, is_digest, name_problem
 from harbor_assets.domain.tasks import Body
 from harbor_assets.engine.ports import Artifacts
+from harbor_assets.interfaces.api import examples
 from harbor_assets.interfaces.api.answers import Name, model
 from harbor_assets.interfaces.api.limits import TooLarge
 from harbor_assets.interfaces.api.parts import FILES
-from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.streams import CHUNK, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Path, Query, Response
 from harbor_assets.domain.images import BuildRequest, ImageStatus
 from harbor_assets.domain.plans import SandboxWord
 from harbor_assets.engine.taskset_images import TasksetImages
+from harbor_assets.interfaces.api import examples
 from harbor_assets.interfaces.api.answers import Name, model
-from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.strict import StrictRoute
 
 _TEXT = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'"}

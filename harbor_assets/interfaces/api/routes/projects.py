@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from harbor_assets.domain.tasks import Project
 from harbor_assets.engine.ports import ProjectCatalog
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
-from harbor_assets.interfaces.api.routes.failures import failures
+from harbor_assets.interfaces.api.failures import failures
 from harbor_assets.interfaces.api.strict import StrictRoute
 
 

@@ -17,7 +17,7 @@ from harbor_assets.domain.names import NAME_MAX
 from harbor_assets.domain.tasks import Body, Record, Revision, Sort, Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.engine.ports import MetricResolver, Page, TaskCatalog, TaskVerifier
 from harbor_assets.engine.registration import register_task
-from harbor_assets.interfaces.api import references
+from harbor_assets.interfaces.api import examples, references
 from harbor_assets.interfaces.api.answers import (
     NAME_PATTERN,
     Listed,
@@ -29,9 +29,8 @@ from harbor_assets.interfaces.api.answers import (
     model,
     without_nulls,
 )
+from harbor_assets.interfaces.api.failures import failures
 from harbor_assets.interfaces.api.guard import caller, need_reader
-from harbor_assets.interfaces.api.routes import examples
-from harbor_assets.interfaces.api.routes.failures import failures
 from harbor_assets.interfaces.api.strict import StrictRoute
 
 LOOKUP_MAX = 10_000  # names or references in one look-up; a client with more asks again

@@ -17,10 +17,10 @@ from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import KEY_MAX, RunRequest
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.interfaces.api import examples
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
 from harbor_assets.interfaces.api.guard import need_reader, owner
 from harbor_assets.interfaces.api.references import of_refs
-from harbor_assets.interfaces.api.routes import examples
 from harbor_assets.interfaces.api.streams import OWN, UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
