@@ -40,14 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs root on Linux: networks, limits and other users' files"))
         if item.get_closest_marker("req_k8s") and missing:
             item.add_marker(pytest.mark.skip(reason=f"needs a Kubernetes cluster for tests: {missing} not set"))
-        if item.get_closest_marker("alone"):
-            item.add_marker(pytest.mark.xdist_group("alone"))
-    # With several processes: first what takes longest by itself; last, one after another, what nobody may run beside.
-    items.sort(key=lambda item: _turn(item.get_closest_marker("xdist_group")))
+    items.sort(key=_turn)
 
 
-def _turn(group: pytest.Mark | None) -> int:
-    return {"installed": 0, "alone": 2}.get(group.args[0] if group else "", 1)
+def _turn(item: pytest.Item) -> int:
+    """For several processes that take a file each: the longest first, and last what nobody may run beside."""
+    if item.get_closest_marker("alone"):
+        return 2
+    return 0 if item.path.name == "test_installed.py" else 1
 
 
 @pytest.fixture(autouse=True)

@@ -76,20 +76,6 @@ def test_a_trial_worker_that_always_dies_is_told_with_its_reason(deployed: Deplo
     deployed.nothing_left(run_id)
 
 
-@pytest.mark.alone
-def test_a_refused_job_is_one_tasks_trouble(deployed: Deployment) -> None:
-    with deployed.quota({"count/jobs.batch": 4}):  # run worker, plan, two tasks
-        run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 10})
-        deployed.eventually(lambda: deployed.api(run_id)["run"]["executions"] == 2)
-        assert indexes(deployed.status(run_id), "scored") == [0, 1]
-        events = deployed.ask("events", run=run_id)
-        refused = [e for e in events if e[1] == "STEP_FAILURE"]
-        assert [e[2] for e in refused] == ["trial_results.trial[t00002]"]
-    status = deployed.wait(run_id)  # the next execution had room for it
-    assert indexes(status, "scored") == [0, 1, 2]
-    deployed.nothing_left(run_id)
-
-
 def test_cancel_keeps_what_has_ended_and_tells_trials_under_way(deployed: Deployment) -> None:
     run_id = deployed.submit(5, n_concurrent=3, script={"seconds": 120, "seconds_0": 1})
     deployed.eventually(lambda: deployed.rows(run_id))
@@ -101,40 +87,11 @@ def test_cancel_keeps_what_has_ended_and_tells_trials_under_way(deployed: Deploy
     deployed.nothing_left(run_id)
 
 
-@pytest.mark.alone
-def test_cancel_of_a_job_that_has_no_pod_and_with_a_dead_run_worker(deployed: Deployment) -> None:
-    with deployed.quota({"pods": 2}):  # the run worker, one more
-        run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 300})
-        deployed.eventually(lambda: len([n for n in deployed.jobs(run_id) if "-task-" in n]) == 3)
-        deployed.eventually(lambda: len(deployed.running(run_id)) == 1)
-        deployed.kill_nine(deployed.worker(run_id))
-        deployed.cli("runs", "cancel", run_id)
-        status = deployed.wait(run_id)
-    assert status["phase"] == "cancelled"
-    assert indexes(status, "cancelled") == [0, 1, 2]
-    deployed.nothing_left(run_id)
-
-
 def test_a_deadline_ends_a_run(deployed: Deployment) -> None:
     run_id = deployed.submit(2, n_concurrent=2, timeout_seconds=90, script={"seconds": 600, "seconds_0": 1})
     status = deployed.wait(run_id)
     assert status["phase"] == "expired"
     assert (indexes(status, "scored"), indexes(status, "expired")) == ([0], [1])
-    deployed.nothing_left(run_id)
-
-
-@pytest.mark.alone
-def test_a_cancel_before_the_first_slot_ends_at_once(deployed: Deployment) -> None:
-    with deployed.quota({"pods": 0}):  # its worker's Job is made, and gets no pod
-        run_id = deployed.submit(2)
-        deployed.eventually(lambda: deployed.jobs(run_id))
-        deployed.cli("runs", "cancel", run_id)
-        deployed.eventually(lambda: not deployed.get("jobs", f"harbor/run-id={run_id},harbor/role!=settle"))
-    status = deployed.wait(run_id)
-    assert (status["phase"], status["state"]) == ("cancelled", "none")
-    assert indexes(status, "cancelled") == [0, 1]
-    deployed.cli("runs", "cancel", run_id)  # of what has ended: it changes nothing
-    assert deployed.phase(run_id) == "cancelled"
     deployed.nothing_left(run_id)
 
 
@@ -148,18 +105,6 @@ def test_terminate_in_dagsters_pages_is_a_cancel(deployed: Deployment) -> None:
     assert (status["phase"], status["state"]) == ("cancelled", "ready")
     assert (indexes(status, "scored"), indexes(status, "cancelled")) == ([0], [1, 2])
     assert {o["reason"] for o in status["outcomes"][1:]} == {"cancelled_by_user"}
-    deployed.nothing_left(run_id)
-
-
-@pytest.mark.alone
-def test_a_run_that_waits_too_long_for_its_first_slot_expires(deployed: Deployment) -> None:
-    with deployed.settings("harbor-assets-code", HARBOR_ASSETS_QUEUE_TIMEOUT_SECONDS="30"):
-        with deployed.quota({"pods": 1}):  # the run worker, and nothing for it to run
-            run_id = deployed.submit(2)
-            deployed.eventually(lambda: deployed.phase(run_id) == "expired")
-        status = deployed.status(run_id)
-    assert {(o["outcome"], o["reason"]) for o in status["outcomes"]} == {("expired", "queue_timeout")}
-    assert status["tries"] == []
     deployed.nothing_left(run_id)
 
 

@@ -28,58 +28,6 @@ def slow(suite: Path, task: str) -> None:
     path.write_text(path.read_text() + "sleep 300\n")
 
 
-FETCH = """python3 - <<'PY'
-import json, os, socket, urllib.error, urllib.request
-
-def fetch(host):
-    try:
-        return urllib.request.urlopen(f"http://{host}:8000/healthz", timeout=10).status
-    except urllib.error.HTTPError as error:
-        return error.code
-
-def straight():  # to where the proxy leads, past it
-    try:
-        return bool(socket.create_connection(("%s", 8000), timeout=3))
-    except OSError:
-        return False
-
-seen = {"listed": fetch("%s"), "narrowed": fetch("%s"), "straight": straight(), "said": os.environ["GREETING"]}
-open("/app/seen.json", "w").write(json.dumps(seen))
-PY
-"""
-
-
-@pytest.mark.alone
-def test_named_hosts_of_a_profile_are_all_a_task_reaches(deployed: Deployment, tmp_path: Path) -> None:
-    """The task names two hosts, the profile one of them. It leads to the deployment: what a test cluster has."""
-    listed, narrowed = (f"{name}.{deployed.namespace}.svc.cluster.local" for name in ("harbor-assets", "other"))
-    suite = deployed.suite(tmp_path, 1)
-    task = suite / "hello-00"
-    toml = (task / "task.toml").read_text()
-    hosts = f'network_mode = "allowlist"\nallowed_hosts = ["{listed}", "{narrowed}"]'
-    env = '[solution.env]\nGREETING = "${TEST_GREETING}"\n[verifier.env]\nGREETING = "${TEST_GREETING}"\n'
-    (task / "task.toml").write_text(toml.replace('network_mode = "no-network"', hosts) + env)
-    (task / "environment" / "Dockerfile").write_text("FROM python:3.12-slim\nWORKDIR /app\n")
-    address = deployed.kubectl("get", "service", "harbor-assets", "-o", "jsonpath={.spec.clusterIP}")
-    (task / "solution" / "solve.sh").write_text(FETCH % (address, listed, narrowed))
-    seen = json.dumps({"listed": 200, "narrowed": 403, "straight": False, "said": "hello"})
-    check = f"""[ "$GREETING" = hello ] && [ "$(cat /app/seen.json)" = '{seen}' ] && echo 1 || echo 0"""
-    (task / "tests" / "test.sh").write_text(f"cat /app/seen.json\n({check}) > /logs/verifier/reward.txt\n")
-    with (
-        deployed.profile({"name": "named", "hosts": [listed], "requests": {"cpu": "50m", "memory": "64Mi"}}),
-        deployed.private_egress(port=8000),
-        deployed.settings("harbor-assets", HARBOR_ASSETS_TRIAL_VARIABLES="TEST_GREETING", TEST_GREETING="hello"),
-    ):
-        run_id = submit(deployed, suite, "--sandbox-profile", "named")
-        status = deployed.wait(run_id)
-    [row] = deployed.rows(run_id)
-    assert (status["phase"], row["outcome"], row["reward"]) == ("completed", "scored", 1.0), row
-    record = json.loads(deployed.ask("read", run=run_id, path=f"{row['evidence']}/sandbox.json"))
-    assert record["profile"] == "named"
-    assert [each["how"] for each in record["network"]] == [f"install: {listed}", f"proxy: {listed}"]
-    deployed.nothing_left(run_id)
-
-
 def test_hello_world_scores_and_leaves_its_evidence(deployed: Deployment, tmp_path: Path) -> None:
     run_id = submit(deployed, deployed.suite(tmp_path, 3), "-n", "3")
     status = deployed.wait(run_id)

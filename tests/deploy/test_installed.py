@@ -23,7 +23,7 @@ import harbor_assets
 from harbor_assets.interfaces.deployment.install import MINE
 from harbor_assets.interfaces.deployment.source import deploy_folder
 
-pytestmark = [pytest.mark.req_k8s, pytest.mark.xdist_group("installed")]
+pytestmark = pytest.mark.req_k8s
 
 HELLO = Path(harbor_assets.__file__).parent / "examples" / "hello-world-suite"
 PATIENCE_SECONDS = 600  # two cores, shared with builds

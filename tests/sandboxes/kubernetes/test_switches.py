@@ -29,7 +29,7 @@ from harbor_assets.sandboxes.kubernetes.transfer import PodChannel
 
 from .conftest import SECRET, client, run
 
-pytestmark = [pytest.mark.req_k8s, pytest.mark.xdist_group("node")]  # one at a time plays the node's metadata service
+pytestmark = pytest.mark.req_k8s
 Make = Callable[..., Any]
 NONE = NetworkPolicy(network_mode=NetworkMode.NO_NETWORK)
 PUBLIC = NetworkPolicy(network_mode=NetworkMode.PUBLIC)
