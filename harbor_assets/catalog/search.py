@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, false, func, insert, not_, or_, select, true
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, false, func, insert, not_, or_, select, true
 
 from harbor_assets.catalog.schema import RecordTables
 from harbor_assets.domain.filters import (
@@ -28,6 +28,8 @@ from harbor_assets.domain.filters import (
 )
 
 _TIMES: Final = ("created_at", "updated_at")
+_COMMON: Final = ("kind", "entity_type", "derived")
+_BY_VALUE: Final = (Operator.EQ, Operator.IN)
 _ROWS: Final = 2_000  # in one INSERT
 
 
@@ -67,24 +69,47 @@ def _hash(field: str, key: str, value: bytes) -> str:
 
 
 def condition(asked: Filter, tables: RecordTables, dialect: str) -> ColumnElement[bool]:
-    """The filter as a condition on `tables.records`. It must not look into `data` (`looks_into_data`)."""
+    """The filter as a condition on `tables.records`. It must not look into `data` (`looks_into_data`).
+
+    One part that must hold is a list of ids, which a database can begin with; the others are asked of single records.
+    Were all of them lists, SQLite would make each whole before it looks at the first record.
+    """
+    return _condition(asked, tables, dialect, _leader(asked))
+
+
+def led(asked: Filter) -> bool:
+    """Whether a list of ids stands in the filter's condition, from which few records follow."""
+    return _leader(asked) is not None
+
+
+def _leader(asked: Filter) -> Match | None:
+    """The part to begin with: by value before by range, and the kind last, which nearly all records share."""
+    items = asked.items if isinstance(asked, AllOf) else (asked,)
+    facts = [item for item in items if isinstance(item, Match) and item.field not in (*_TIMES, "tags")]
+    return min(facts, key=lambda item: (item.field in _COMMON, item.operator not in _BY_VALUE), default=None)
+
+
+def _condition(asked: Filter, tables: RecordTables, dialect: str, leader: Match | None) -> ColumnElement[bool]:
     match asked:
         case Negated():
-            return not_(condition(asked.item, tables, dialect))
+            return not_(_condition(asked.item, tables, dialect, None))
         case AllOf():
-            return and_(true(), *(condition(item, tables, dialect) for item in asked.items))
+            return and_(true(), *(_condition(item, tables, dialect, leader) for item in asked.items))
         case AnyOf():
-            return or_(false(), *(condition(item, tables, dialect) for item in asked.items))
+            return or_(false(), *(_condition(item, tables, dialect, None) for item in asked.items))
         case Match():
             if asked.field in _TIMES:
                 return _compared(tables.records.c[asked.field], asked.operator, asked.value)
             if asked.field == "tags":
                 return _tagged(asked.value if asked.operator in LISTS else [asked.value], tables)
-            return tables.records.c.id.in_(_having(asked, tables, dialect))
+            held, facts = _held(asked, tables, dialect), tables.facts.c
+            if asked is leader:
+                return tables.records.c.id.in_(select(facts.record_id).where(held))
+            return exists(facts.record_id).where(facts.record_id == tables.records.c.id, held)
 
 
-def _having(asked: Match, tables: RecordTables, dialect: str) -> Any:
-    """The ids of records with a fact that the condition holds for."""
+def _held(asked: Match, tables: RecordTables, dialect: str) -> ColumnElement[bool]:
+    """The condition on a fact."""
     facts, value = tables.facts.c, asked.value
     here = facts.place == _place(asked.field, asked.key)
     match asked.operator:
@@ -110,7 +135,7 @@ def _having(asked: Match, tables: RecordTables, dialect: str) -> Any:
                 held = false()
             else:
                 held = and_(here, facts.number.is_not(None), _compared(facts.number, asked.operator, number_wanted))
-    return select(facts.record_id).where(held)
+    return held
 
 
 def _compared(column: Any, operator: Operator, value: Any) -> ColumnElement[bool]:

@@ -17,7 +17,7 @@ from harbor_assets.catalog.projects import check_project
 from harbor_assets.catalog.records import LATEST, Stored
 from harbor_assets.catalog.schema import TASKS, TASKSETS, RecordTables
 from harbor_assets.catalog.search import condition as search_condition
-from harbor_assets.catalog.search import write_facts
+from harbor_assets.catalog.search import led, write_facts
 from harbor_assets.domain.access import anywhere
 from harbor_assets.domain.digests import canonical_json, digest_of
 from harbor_assets.domain.errors import Broken, HarborAssetsError, NotFound, Problem, Refused
@@ -215,7 +215,8 @@ class SqlTasks:
         with self._database.read() as connection:
             condition = None if asked is None else search_condition(asked, tables, connection.dialect.name)
             if rest is None:
-                found, total = records.list_page(connection, tables, workspace, page, page_size, sort, condition)
+                begin = asked is not None and led(asked)
+                found, total = records.list_page(connection, tables, workspace, page, page_size, sort, condition, begin)
                 return _page(found, convert, page, page_size, total)
             matching: list[R] = []
             unreadable: list[str] = []
