@@ -1,6 +1,5 @@
 """What the commands of `tasks` and `tasksets` do and print."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from pydantic import BaseModel
 
 from harbor_assets.domain.errors import Conflict, NotFound, Refused
 from harbor_assets.domain.names import Ref, nearest
-from harbor_assets.domain.tasks import EvaluatorTask, Task, TaskInput, Taskset, TasksetInput
+from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
 from harbor_assets.interfaces.cli.output import Output, command, counted, moment, note, one_line
+from harbor_assets.interfaces.cli.records_shown import Shown, document, print_record, purpose_of, tags_of
 from harbor_assets.interfaces.cli.report import envelope, print_place
 from harbor_assets.interfaces.cli.session import Session
 from harbor_assets.interfaces.sdk.metrics import Metrics
@@ -22,11 +22,7 @@ from harbor_assets.interfaces.sdk.resource import Order
 from harbor_assets.interfaces.sdk.tasks import Tasks
 from harbor_assets.interfaces.sdk.tasksets import Tasksets
 
-TEXT_SHOWN = 2000  # characters of an instruction on a terminal; --json has the whole
-MEMBERS_SHOWN = 20  # of a taskset; --json has all
 KNOWN_MAX = 1000  # names that a wrong one is compared with: one page
-
-type Rec = Task | Taskset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +49,7 @@ def list_records(session: Session, nouns: str, asked: Listing, out: Output) -> N
     if nouns == "tasks":
         headers = ("NAME", "KIND", "REVISION", "TAGS", "UPDATED", "WHAT")
         rows = [
-            (one.name, one.spec.kind, str(one.revision), _tags(one), moment(one.updated_at), _what(one))
+            (one.name, one.spec.kind, str(one.revision), tags_of(one), moment(one.updated_at), purpose_of(one))
             for one in page.data
             if isinstance(one, Task)
         ]
@@ -64,7 +60,7 @@ def list_records(session: Session, nouns: str, asked: Listing, out: Output) -> N
                 one.name,
                 str(len(one.tasks)),
                 str(one.revision),
-                _tags(one),
+                tags_of(one),
                 moment(one.updated_at),
                 one.description or "",
             )
@@ -90,7 +86,7 @@ def show(session: Session, nouns: str, ref: str, out: Output, *, body: bool) -> 
     elif out.json:
         out.document(document(found))
     else:
-        _print_record(found, out)
+        print_record(found, out)
 
 
 def write(
@@ -111,7 +107,7 @@ def write(
         out.line(f"{'Published' if cut else 'Unchanged'} {_noun(nouns)} {found.ref} (revision {found.revision})")
 
 
-def _write(session: Session, ref: Ref, body: BaseModel, *, project: str | None, create: bool) -> tuple[Rec, bool]:
+def _write(session: Session, ref: Ref, body: BaseModel, *, project: str | None, create: bool) -> tuple[Shown, bool]:
     if isinstance(body, TaskInput):
         tasks = session.evaluator.tasks
         if create:
@@ -169,11 +165,6 @@ def delete(session: Session, nouns: str, name: str, out: Output, *, yes: bool) -
 # --- words, of metrics too ----------------------------------------------------------------------------------------
 
 
-def document(record: Rec) -> dict[str, Any]:
-    """A record as JSON, with the pinned reference that scripts go on with."""
-    return {"ref": record.ref, **record.model_dump(mode="json")}
-
-
 def listed(session: Session, page: Page[Any], nouns: str, asked: Listing, out: Output, documents: list[object]) -> bool:
     """Whether nothing more is to be printed: the page was as JSON, or it is empty, which is said."""
     for name in page.unreadable:
@@ -216,59 +207,6 @@ def named(session: Session, name: str) -> Ref:
     if ref.fragment is not None:
         raise Refused(f"'{name}' names one revision, and this is about all of them; write {ref.bare}")
     return ref
-
-
-def _print_record(record: Rec, out: Output) -> None:
-    facts = [
-        ("Task" if isinstance(record, Task) else "Taskset", record.ref),
-        ("Revision", str(record.revision)),
-        ("Tags", ", ".join(f"{tag} (revision {number})" for tag, number in sorted(record.tags.items()))),
-        ("Project", record.project or ""),
-        ("Metadata", ", ".join(f"{item.key}={json.dumps(item.value)}" for item in record.metadata)),
-        ("Created", moment(record.created_at)),
-        ("Updated", moment(record.updated_at)),
-    ]
-    if isinstance(record, Taskset):
-        facts += [("Description", record.description or ""), ("Files", record.files_ref or "")]
-        print_facts(facts, out)
-        out.line(f"\n{counted(len(record.tasks), 'task')}")
-        for member in record.tasks[:MEMBERS_SHOWN]:
-            out.line(f"  {one_line(member)}")
-        if len(record.tasks) > MEMBERS_SHOWN:
-            out.line(f"  … and {len(record.tasks) - MEMBERS_SHOWN} more; --json has all")
-        return
-    spec = record.spec
-    facts += [("Kind", spec.kind), ("Metrics", ", ".join(map(str, spec.metrics))), ("Views", ", ".join(spec.views))]
-    if isinstance(spec, EvaluatorTask):
-        text = spec.inputs.instruction
-        facts += [
-            ("Intent", spec.intent),
-            ("Reference", ", ".join(f"{key}={json.dumps(value)}" for key, value in spec.reference.items())),
-        ]
-    else:
-        text = spec.instruction
-        facts += [("Native id", spec.native_task_id), ("Archive", spec.source.fileset_ref)]
-        facts += [("Harbor", f"{spec.harbor_hash.harbor_version}, package digest {spec.harbor_hash.digest}")]
-    print_facts(facts, out)
-    if text:
-        out.line(f"\n{text[:TEXT_SHOWN].rstrip()}")
-        if len(text) > TEXT_SHOWN:
-            out.line(f"… ({len(text)} characters; --json has all)")
-
-
-def print_facts(facts: list[tuple[str, str]], out: Output) -> None:
-    """Facts of a record, one a line; those without a value are left out."""
-    for name, value in facts:
-        if value:
-            out.line(f"{name + ':':<13}{one_line(value)}")
-
-
-def _tags(record: Rec) -> str:
-    return ", ".join(sorted(tag for tag in record.tags if tag != "latest")) or "-"
-
-
-def _what(task: Task) -> str:
-    return task.spec.intent if isinstance(task.spec, EvaluatorTask) else task.spec.native_task_id
 
 
 def _noun(nouns: str) -> str:

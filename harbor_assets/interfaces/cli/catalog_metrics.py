@@ -3,8 +3,9 @@
 from typing import Any
 
 from harbor_assets.domain.metrics.bodies import Metric
-from harbor_assets.interfaces.cli.catalog import Listing, ask, deleted, listed, named, nearest_named, print_facts
+from harbor_assets.interfaces.cli.catalog import Listing, ask, deleted, listed, named, nearest_named
 from harbor_assets.interfaces.cli.output import Output, counted, moment
+from harbor_assets.interfaces.cli.records_shown import print_facts
 from harbor_assets.interfaces.cli.report import print_place
 from harbor_assets.interfaces.cli.session import Session
 
