@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, exists, func, insert, select
 
 from harbor_assets.catalog.database import Database
 from harbor_assets.catalog.records import check_names, check_page
-from harbor_assets.catalog.schema import PROJECTS, TASKS, TASKSETS
+from harbor_assets.catalog.schema import METRICS, PROJECTS, TASKS, TASKSETS
 from harbor_assets.domain.errors import Conflict, NotFound, Problem, Refused
 from harbor_assets.domain.tasks import Project
 from harbor_assets.engine.ports import Page
@@ -54,6 +54,8 @@ class SqlProjects:
                 records = tables.records.c
                 if connection.scalar(select(exists().where(records.workspace == workspace, records.project == name))):
                     raise Conflict(f"The project '{workspace}/{name}' still has {tables.noun}s; move or delete them")
+            if connection.scalar(select(exists().where(METRICS.c.workspace == workspace, METRICS.c.project == name))):
+                raise Conflict(f"The project '{workspace}/{name}' still has metrics; delete them")
             connection.execute(delete(PROJECTS).where(*_this(workspace, name)))
 
         self._database.write(work)

@@ -163,7 +163,7 @@ class ProjectCatalog(Protocol):
         ...
 
     def delete_project(self, workspace: str, name: str) -> None:
-        """Raises `NotFound`, `Conflict` while a task or taskset is in it."""
+        """Raises `NotFound`, `Conflict` while a task, taskset or metric is in it."""
         ...
 
 

@@ -207,3 +207,12 @@ def test_a_task_names_stored_metrics_or_brings_its_own(client: TestClient):
     job = client.post(f"{HERE}/agent-evaluate/jobs", json={"spec": {"tasks": "suite", "trials": given}})
     assert job.status_code == 201, job.text
     assert job.json()["spec"]["taskset_ref"].startswith("default/suite#")
+
+
+def test_a_project_with_a_metric_in_it_stays(client: TestClient):
+    assert client.put(f"{HERE}/projects/p").status_code == 201
+    assert client.post(f"{HERE}/metrics/match?project=p", json=BODY).status_code == 201
+    refused = client.delete(f"{HERE}/projects/p")
+    assert (refused.status_code, "still has metrics" in refused.json()["detail"]) == (409, True)
+    assert client.delete(f"{HERE}/metrics/match").status_code == 204
+    assert client.delete(f"{HERE}/projects/p").status_code == 204
