@@ -99,8 +99,8 @@ def test_a_thousand_problems_are_told_in_a_hundred(empty: httpx.Client):
 
 @contextmanager
 def slow_server(w: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    """One that waits for a tenth of a second where others wait for a minute."""
-    monkeypatch.setattr(app_module, "BodyLimit", lambda app: BodyLimit(app, seconds=0.2, silence=0.2))
+    """One that waits for two seconds where others wait for a minute."""
+    monkeypatch.setattr(app_module, "BodyLimit", lambda app: BodyLimit(app, seconds=2.0, silence=2.0))
     with served(create_app(w.backend)) as base:
         where = urlsplit(base)
         assert where.hostname
@@ -127,9 +127,9 @@ def test_a_body_that_does_not_come_on_is_408(w: World, monkeypatch: pytest.Monke
 
 def test_an_upload_that_takes_its_time_but_goes_on_is_stored(w: World, monkeypatch: pytest.MonkeyPatch):
     def pieces() -> Iterator[bytes]:
-        for _ in range(5):
-            time.sleep(0.1)
-            yield b"x" * 10
+        for _ in range(10):
+            time.sleep(0.3)
+            yield b"x" * 5
 
     with slow_server(w, monkeypatch) as (host, port):
         answer = httpx.put(f"http://{host}:{port}{FILES}/f/-/a/b", content=pieces())

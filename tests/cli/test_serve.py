@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,16 @@ import pytest
 from harbor_assets.interfaces.addresses import loopback
 from tests.cli.conftest import Cli
 from tests.interfaces.served import free_port
+
+
+def endless_head(port: int) -> bytes:
+    """What a service says to a request whose head does not end; nothing if it hangs up while we still send."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        try:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Endless: " + b"x" * 200_000)
+            return connection.recv(65536)
+        except ConnectionError:
+            return b""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -34,6 +45,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
             assert httpx.get(f"{base}/readyz").status_code == 200
             misdirected = httpx.get(f"{base}/readyz", headers={"Host": "evil.example:80"})
             assert (misdirected.status_code, "evil.example" in misdirected.json()["detail"]) == (421, True)
+            assert endless_head(port)[:13] in (b"HTTP/1.1 400 ", b"")  # else it would wait for more
             assert httpx.get(f"{base}/apis/evals/v2/workspaces/default/runs").status_code == 404
             service.send_signal(number)
             assert service.wait(30) == 0
@@ -57,8 +69,6 @@ def test_what_only_this_machine_reaches():
 
 
 def test_a_taken_port_is_told(bare: Cli):
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

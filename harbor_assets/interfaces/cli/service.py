@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.evaluations import Evaluations
 
 STOP_SECONDS = 20  # what a stop leaves to answers under way; below the 30 s that Kubernetes grants a pod
+CONNECTIONS_MAX = 1000  # open at once; above, 503: each holds a file descriptor, of which 1,024 are usual
 RECOVER_SECONDS = 2.0  # a lost worker of this machine is missed for at most this long
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,9 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
         access_log=settings.debug,  # a watcher asks every second: a line each would bury what matters
         timeout_graceful_shutdown=STOP_SECONDS,
         server_header=False,
+        http="h11",  # refuses a head above 64 KiB; httptools collects whatever comes, before a token is asked for
+        ws="none",
+        limit_concurrency=CONNECTIONS_MAX,
     )
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     note(f"Serving {settings.home} at {where} (Ctrl-C stops it; runs go on)")
