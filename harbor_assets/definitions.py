@@ -14,6 +14,7 @@ from harbor_assets.jobs import evaluate, evaluate_with, publish_suite, settle, s
 from harbor_assets.settings import Settings
 from resources.engine import EngineResource
 from resources.services import EvaluationsResource, PublisherResource, RankingsResource
+from sensors.publications import publication_sensor
 
 _RESOURCES = {
     "engine": EngineResource(),
@@ -23,12 +24,13 @@ _RESOURCES = {
 }
 
 
-def _local() -> dg.Definitions:
+def _local(settings: Settings) -> dg.Definitions:
     return dg.Definitions(
         assets=[harbor_task, taskset, task_image, trial_results, merged_bundle, leaderboard],
         asset_checks=bundle_checks,
         jobs=[evaluate, submit_evaluation, publish_suite],
         resources=_RESOURCES,
+        sensors=[publication_sensor(settings)],
     )
 
 
@@ -50,7 +52,7 @@ def _deployment(settings: Settings) -> dg.Definitions:
 
 
 _settings = Settings.load()
-defs = _deployment(_settings) if _settings.executor == "kubernetes" else _local()
+defs = _deployment(_settings) if _settings.executor == "kubernetes" else _local(_settings)
 
 
 def evaluate_job() -> dg.JobDefinition:

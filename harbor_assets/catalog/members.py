@@ -43,7 +43,7 @@ def pin_members(
     pinned: dict[str, str] = {}
     for text, ref in refs:
         if (digest := resolved.get(ref)) is None:
-            problems.append(Problem(text, f"no such task in workspace '{ref.workspace}'; publish it first"))
+            problems.append(Problem(text, _missing(ref)))
         elif ref.bare in pinned:
             problems.append(Problem(text, f"resolves to '{ref.bare}', which is already in this taskset"))
         else:
@@ -51,6 +51,13 @@ def pin_members(
     if problems:
         raise Refused("The taskset has members that cannot be taken:", problems)
     return sorted(pinned.values())
+
+
+def _missing(ref: Ref) -> str:
+    # The same whether the task or only the revision is missing, or the caller may not read that workspace.
+    if ref.fragment is None:
+        return f"no such task in workspace '{ref.workspace}'; publish it first"
+    return f"no such task in workspace '{ref.workspace}', or none of its revisions is '{ref.fragment}'"
 
 
 def _resolve(connection: Connection, refs: Sequence[Ref]) -> dict[Ref, str]:

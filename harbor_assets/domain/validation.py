@@ -55,6 +55,8 @@ def sentence(detail: ErrorDetails, *, shown: bool = True) -> str:
     if kind == "extra_forbidden":
         return "is no field that is known here"
     was = f"; it is {_quoted(detail['input'])}" if shown else ""
+    if kind == "json_invalid":
+        return f"is not JSON: {context['error']}"
     if kind in ("value_error", "assertion_error"):
         return f"{context.get('error', detail['msg'])}{was}"
     if kind in _LIMITS:

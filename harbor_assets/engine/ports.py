@@ -390,9 +390,12 @@ class Archived(Protocol):
 class TaskFolders(Protocol):
     """Task folders unpacked from their archives, verified, and kept by hash."""
 
-    def get(self, task: Archived) -> Path:
+    def get(self, task: Archived, *, archived: bool = False) -> Path:
         """A read-only folder with the task's files. Raises `Broken` if the archive is unsafe or not what its hash says,
-        `NotFound` if there is none."""
+        `NotFound` if there is none.
+
+        `archived`: the archive must be where its reference says even if the folder was kept from another time.
+        """
         ...
 
 

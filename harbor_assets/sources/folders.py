@@ -4,6 +4,7 @@ Layout below the root: `<files hash>/<folder name>/...`, made complete in one st
 last: the folder's signature when its content was known to be right. An equal signature means that no file was touched.
 """
 
+import hashlib
 import json
 import os
 from contextlib import suppress
@@ -17,6 +18,8 @@ from harbor_assets.sources.scan import scan
 from harbor_assets.sources.staging import staging, sweep
 from harbor_assets.sources.unpack import unpack
 
+_BLOCK = 1 << 20  # bytes read at once: an archive may have gigabytes
+
 
 class ArchiveTaskFolders:
     """Implements the port `TaskFolders`. `root` is made for this user alone: archives keep setuid bits."""
@@ -26,7 +29,7 @@ class ArchiveTaskFolders:
         self._root = root
         self._swept = False
 
-    def get(self, task: Archived) -> Path:
+    def get(self, task: Archived, *, archived: bool = False) -> Path:
         """See `TaskFolders.get`. Safe with other threads and processes at the same time: the first one to finish wins.
 
         A kept folder that was touched is compared with the archive's hash, and replaced if its content differs.
@@ -34,6 +37,8 @@ class ArchiveTaskFolders:
         try:
             kept = self._kept(task.files_hash)
             if kept:
+                if archived:
+                    self._check_archive(task)
                 return kept
             self._prepare()
             with self._artifacts.open(archive_key(task.fileset_ref)) as archive:
@@ -45,6 +50,14 @@ class ArchiveTaskFolders:
                 "folder this user can write."
             ) from error
         return folder
+
+    def _check_archive(self, task: Archived) -> None:
+        digest = hashlib.sha256()
+        with self._artifacts.open(archive_key(task.fileset_ref)) as archive:
+            while block := archive.read(_BLOCK):
+                digest.update(block)
+        if digest.hexdigest() != task.files_hash:
+            raise Broken(f"The task archive is not the one of hash {task.files_hash}: it has {digest.hexdigest()}.")
 
     def _prepare(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -19,7 +19,7 @@ class ArchiveVerifier:
     def verify(self, spec: HarborTask) -> HarborTask:
         """See `TaskVerifier.verify`."""
         try:
-            folder = self._folders.get(spec.source)
+            folder = self._folders.get(spec.source, archived=True)
         except Broken as error:
             raise _bad(spec, [Problem("source", str(error))]) from error
         found = check_folder(scan(folder))

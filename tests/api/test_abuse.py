@@ -90,6 +90,22 @@ def test_a_body_that_is_too_deep_is_refused(empty: httpx.Client, depth: int, pla
     assert len(answer.content) < 20_000
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"{'spec'", 422, "is not JSON: Expecting property name"),
+        (b'{"spec": NaN}', 422, "is not JSON: NaN is not a JSON number"),
+        (b"[" * 200_000, 400, "nested too deeply"),
+        (b'{"spec": "\xff"}', 400, "cannot be read as JSON: 'utf-8' codec"),
+        (b'{"spec": ' + b"9" * 5_000 + b"}", 400, "cannot be read as JSON: Exceeds the limit"),
+    ],
+    ids=["broken", "nan", "deep", "bytes", "number"],
+)
+def test_a_body_that_is_not_json_is_told_why(empty: httpx.Client, body: bytes, status: int, says: str):
+    answer = empty.put(f"{BASE}/tasks/t", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, says in said(answer)) == (status, True)
+
+
 def test_a_thousand_problems_are_told_in_a_hundred(empty: httpx.Client):
     answer = empty.put(f"{BASE}/tasks/t", json={**TASK, "tags": [1] * 10_000})
     assert answer.status_code == 422

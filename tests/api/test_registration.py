@@ -94,3 +94,17 @@ def test_a_task_that_is_none_is_400_with_every_fault(api: Api, w: World, folder:
     answer = api("PUT", "/tasks/one", json=stored(w, archive(folder, tmp_path)))
     assert answer.status_code == 400
     assert {problem["subject"] for problem in answer.json()["problems"]} >= {"instruction.md", "tests/test.sh"}
+
+
+def test_an_archive_known_from_another_place_must_also_be_where_the_task_says(
+    api: Api, w: World, folder: Path, tmp_path: Path
+):
+    body = stored(w, archive(folder, tmp_path))
+    assert api("PUT", "/tasks/one", json=body).status_code == 201
+    source = body["spec"]["source"]
+    source["fileset_ref"] = "default/harbor-tasks#elsewhere/task_archive"
+    assert api("PUT", "/tasks/two", json=body).status_code == 404
+    w.artifacts.put_bytes(archive_key(source["fileset_ref"]), b"another file")
+    answer = api("PUT", "/tasks/two", json=body)
+    assert (answer.status_code, source["files_hash"] in answer.text) == (400, True)
+    assert [task.name for task in w.catalog.list_tasks("default").items] == ["one"]

@@ -219,7 +219,10 @@ def test_unknown_and_double_members_are_all_named(catalog: TaskCatalog) -> None:
     members = ["a", "nope", task.ref, "ws/a", "not a ref!", f"a#{A}", "a#no-tag"]
     with pytest.raises(Refused) as caught:
         catalog.put_taskset("ws", "s", TasksetInput(tasks=members))
-    assert {problem.subject for problem in caught.value.problems} == set(members) - {"a"}
+    said = {problem.subject: problem.message for problem in caught.value.problems}
+    assert set(said) == set(members) - {"a"}
+    assert "no such task" in said["nope"]
+    assert "none of its revisions is 'no-tag'" in said["a#no-tag"]
     with pytest.raises(NotFound):
         catalog.get_taskset("ws", "s")
 

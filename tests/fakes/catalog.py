@@ -330,7 +330,7 @@ class MemoryCatalog:
                 problems.append(Problem(text, refused.message))
                 continue
             if not readable(ref.workspace) or self._tasks.ordinal(ref.workspace, ref.name, ref.fragment) is None:
-                problems.append(Problem(text, "no such task"))
+                problems.append(Problem(text, f"no such task, or none of its revisions is '{ref.fragment}'"))
             elif ref.bare in pinned:
                 problems.append(Problem(text, "already in this taskset"))
             else:

@@ -50,6 +50,37 @@ TASKSETS: Final[dict[str, Example]] = {
         },
     },
 }
+METRICS: Final[dict[str, Example]] = {
+    "exact match": {
+        "summary": "A metric that tasks name as workspace/name",
+        "value": {
+            "metric_type": "exact-match",
+            "outputs": [{"name": "exact-match", "value_json_schema": {"type": "number"}}],
+            "payload": {
+                "kind": "inline",
+                "metric": {"type": "exact-match", "reference": "{{item.expected}}"},
+            },
+        },
+    },
+}
+EVALUATIONS: Final[dict[str, Example]] = {
+    "outputs": {
+        "summary": "Outputs that exist, scored by the metrics of a stored taskset",
+        "value": {
+            "spec": {
+                "tasks": "default/geography-suite#blessed",
+                "trials": [
+                    {
+                        "id": "1",
+                        "task_id": "capital-of-france",
+                        "status": "completed",
+                        "output": {"output_text": "Paris"},
+                    }
+                ],
+            }
+        },
+    },
+}
 FILTERS: Final[dict[str, Example]] = {
     "none": {"summary": "Everything", "value": None},
     "json": {"summary": "JSON", "value": '{"metadata.suite": "geography", "name": {"$like": "capital"}}'},

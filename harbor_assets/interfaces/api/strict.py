@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from fastapi import Request, Response
+from fastapi import HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -13,6 +13,7 @@ from harbor_assets.domain.validation import sentence
 from harbor_assets.interfaces.problems import UNPROCESSABLE
 
 _PROBLEMS_MAX = 100
+_WHY_MAX = 200  # characters of what the parser says
 _STEPS_MAX = 40  # of a path into a body: deeper than any body that is of use
 
 
@@ -32,7 +33,14 @@ class StrictRoute(APIRoute):
 class _StrictRequest(Request):
     async def json(self) -> Any:
         body = await self.body()
-        value = json.loads(body, parse_constant=_refuse)
+        try:
+            value = json.loads(body, parse_constant=_refuse)
+        except json.JSONDecodeError:
+            raise
+        except RecursionError:
+            raise HTTPException(400, "The body is nested too deeply to be read; send it flatter") from None
+        except ValueError as error:  # not in UTF-8, or a number with thousands of digits
+            raise HTTPException(400, f"The body cannot be read as JSON: {str(error)[:_WHY_MAX]}") from None
         if b"\\u" in body:
             try:
                 json.dumps(value, ensure_ascii=False).encode()

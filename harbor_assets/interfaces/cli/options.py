@@ -159,5 +159,6 @@ Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: command lines to copy."""
-    return "\b\nExamples:\n" + "\n".join(f"  harbor-assets {line}" for line in lines)
+    """The end of a command's help: command lines to copy; one that names the program itself stands as it is."""
+    whole = (line if "harbor-assets " in line else f"harbor-assets {line}" for line in lines)
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in whole)

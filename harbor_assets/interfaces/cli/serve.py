@@ -9,7 +9,8 @@ from harbor_assets.interfaces.cli.options import examples
 
 def add_to(parent: typer.Typer) -> None:
     """Hang this command into the command line."""
-    parent.command(epilog=examples("serve", "HARBOR_ASSETS_ACCESS=access.toml serve --host 0.0.0.0"))(serve)
+    shown = examples("serve", "HARBOR_ASSETS_ACCESS=access.toml harbor-assets serve --host 0.0.0.0")
+    parent.command(epilog=shown)(serve)
 
 
 def serve(

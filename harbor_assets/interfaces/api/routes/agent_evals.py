@@ -1,8 +1,9 @@
 """Evaluations of given outputs: submit, and read, list and delete what came of them."""
 
 from contextlib import ExitStack
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Body, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from harbor_assets.domain.agent_eval import AgentEvalJob, AgentEvalJobInput, AgentEvalResult
@@ -28,6 +29,7 @@ from harbor_assets.interfaces.api.references import of_evaluation
 from harbor_assets.interfaces.api.streams import UNTRUSTED, streamed
 from harbor_assets.interfaces.api.strict import StrictRoute
 
+EvaluationBody = Annotated[AgentEvalJobInput, Body(openapi_examples=examples.EVALUATIONS)]
 _FILES = frozenset({MANIFEST, METADATA, SUMMARY, TASKS, TRIALS, SCORES})
 
 
@@ -36,7 +38,7 @@ def agent_evals_router(evals: AgentEvals) -> APIRouter:
     router = APIRouter(tags=["evaluations"], route_class=StrictRoute)
 
     @router.post("/agent-evaluate/jobs", response_model=AgentEvalJob, status_code=201)
-    def submit(workspace: Name, body: AgentEvalJobInput) -> Response:
+    def submit(workspace: Name, body: EvaluationBody) -> Response:
         """Resolve an evaluation and store it: 201. Trials that are given are scored at once; a job whose target would
         have to be called ends in `error`, and says so."""
         need_reader(of_evaluation(body, workspace))

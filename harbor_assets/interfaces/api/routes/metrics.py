@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from harbor_assets.domain.filter_syntax import parse_filter
 from harbor_assets.domain.filters import METRIC_FIELDS
 from harbor_assets.domain.metrics.bodies import Metric, MetricInline
 from harbor_assets.engine.metric_ports import MetricCatalog, MetricSort
+from harbor_assets.interfaces.api import examples
 from harbor_assets.interfaces.api.answers import (
     Listed,
     Name,
@@ -21,13 +22,15 @@ from harbor_assets.interfaces.api.answers import (
 from harbor_assets.interfaces.api.routes.records import Where
 from harbor_assets.interfaces.api.strict import StrictRoute
 
+MetricBody = Annotated[MetricInline, Body(openapi_examples=examples.METRICS)]
+
 
 def metrics_router(metrics: MetricCatalog) -> APIRouter:
     """`/metrics`."""
     router = APIRouter(prefix="/metrics", tags=["metrics"], route_class=StrictRoute)
 
     @router.post("/{name}", response_model=Metric, status_code=201)
-    def create(workspace: Name, name: Name, body: MetricInline, project: str | None = None) -> Response:
+    def create(workspace: Name, name: Name, body: MetricBody, project: str | None = None) -> Response:
         """Store a metric: 201; 409 if the name is taken. Its payload is kept, and never loaded or answered."""
         return model(metrics.add_metric(workspace, name, body, project=project), 201)
 
