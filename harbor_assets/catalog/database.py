@@ -268,6 +268,8 @@ def _lost_race(error: exc.DBAPIError) -> bool:
 
 def _postgres_meaning(error: exc.DBAPIError, text: str) -> Exception:
     state: str = getattr(error.orig, "sqlstate", None) or ""
+    if isinstance(error, exc.DataError):  # a NUL above all, which Postgres keeps in no text
+        return Refused(f"The request holds a value that the catalog cannot take: {text.partition(': ')[2] or text}.")
     if state == "53100":  # disk_full
         return StorageFull(f"{text}; free space on the database's machine, then repeat the command.")
     if state.startswith("28") or state == "3D000":  # authorization, unknown database

@@ -10,12 +10,15 @@ NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)  
 _KEY = re.compile(r"(sk|pk|rk)-|nvapi-|gh[pousr]_|github_pat_|hf_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|eyJ[\w-]{10,}\.")
 # The same in the midst of a text ("Bearer …"), where only something as long as a real key counts.
 _KEY_WITHIN = re.compile(rf"(?<![A-Za-z0-9])({_KEY.pattern})[\w-]{{16,}}")
+# What an Authorization header holds, and an address with a password in it.
+_AUTHORISATION = re.compile(r"\s*(Bearer|Basic)\s+\S+\s*$|[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE)
 _HARMLESS = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?|true|false|none|auto|", re.IGNORECASE)  # max_tokens: "4096"
 
 
 def looks_like_key(text: str) -> bool:
-    """True if `text` begins as the keys of well-known services do, or has a whole one in it."""
-    return _KEY.match(text) is not None or _KEY_WITHIN.search(text) is not None
+    """True if `text` begins as the keys of well-known services do, has a whole one in it, or is what proves who calls:
+    `Bearer ...`, `Basic ...`, `scheme://user:password@host`."""
+    return any((_KEY.match(text), _KEY_WITHIN.search(text), _AUTHORISATION.match(text)))
 
 
 def plaintext(arguments: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:

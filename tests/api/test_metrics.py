@@ -163,6 +163,8 @@ def test_a_job_against_a_model_is_resolved_stored_and_not_run(client: TestClient
         {"tasks": []},
         {"tasks": "default/nope#"},
         {"trials": None, "target": {"kind": "model", "model": {"api_key": "nvapi-abcdef"}}},
+        {"trials": None, "target": {"kind": "model", "headers": {"Authorization": "Bearer word"}}},
+        {"trials": None, "target": {"kind": "model", "model": {"url": "https://user:word@models.example/v1"}}},
         {"surprise": 1},
         {"trials": trials("elsewhere")},
         {"tasks": [{"id": "france", "intent": "", "metrics": ["unknown"]}]},

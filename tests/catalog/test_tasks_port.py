@@ -239,6 +239,16 @@ def test_a_value_json_cannot_hold_is_refused(catalog: TaskCatalog, value: float)
         catalog.put_task("ws", "t", body(metadata=[{"key": "k", "value": value}]))
 
 
+def test_a_name_that_no_record_can_have_is_our_callers_mistake(catalog: TaskCatalog) -> None:
+    for call in (catalog.get_task, catalog.get_taskset, catalog.delete_task, catalog.delete_taskset):
+        with pytest.raises(Refused):
+            call("ws", "a\0b")
+    with pytest.raises(Refused):
+        catalog.put_task("ws", "t", body("one"), project="a\0b")
+    with pytest.raises(Refused):
+        catalog.put_taskset("ws", "s", TasksetInput(task_ids=["task-\0"]))
+
+
 json_values = st.recursive(
     st.none()
     | st.booleans()

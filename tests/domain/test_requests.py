@@ -154,3 +154,15 @@ def test_a_key_within_a_text_is_seen_and_a_word_like_one_is_not():
     secret = "Bearer " + "ghp_" + "a1" * 18
     assert [at for at, _ in plaintext({"note": {"deep": [secret]}})] == ["note.deep.0"]
     assert list(plaintext({"prompt": "the task-of-the-day-is-risk-assessment-for-pk-holders"})) == []
+
+
+@pytest.mark.parametrize("text", ["Bearer a1b2", "basic dXNlcjpwYXNz", "https://user:word@host/v1"])
+def test_what_proves_who_calls_is_seen_under_any_name(text: str):
+    assert [at for at, _ in plaintext({"x": text})] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Bearer of bad news", "basic", "https://host:80/v1", "https://user@host", "a://b/c:d@e"]
+)
+def test_what_is_only_like_it_is_let_pass(text: str):
+    assert list(plaintext({"x": text})) == []
