@@ -21,6 +21,18 @@ def looks_like_key(text: str) -> bool:
     return any((_KEY.match(text), _KEY_WITHIN.search(text), _AUTHORISATION.match(text)))
 
 
+def keys_in(value: Any, at: str) -> Iterator[str]:
+    """The path of every text at any depth that is named like a credential and looks like a key. Other texts may well
+    begin like one: the reference `sk-learn` is an answer."""
+    for name, member in value.items() if isinstance(value, Mapping) else ():
+        yield from keys_in(member, f"{at}.{name}")
+        texts = member if isinstance(member, list) else [member]
+        if NAME.search(name) and any(isinstance(text, str) and looks_like_key(text) for text in texts):
+            yield f"{at}.{name}"
+    for index, member in enumerate(value) if isinstance(value, list) else ():
+        yield from keys_in(member, f"{at}.{index}")
+
+
 def plaintext(arguments: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
     """(path, why) of every argument that holds what looks like a credential, at any depth; never its value."""
     for name, value in arguments.items():

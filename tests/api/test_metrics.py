@@ -95,6 +95,40 @@ def test_a_name_that_breaks_the_rules_is_422(client: TestClient, name: str):
     assert put(client, name).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("metric", "secrets", "at"),
+    [
+        ({"model": {"api_key": "sk-word"}}, {}, "payload.metric.model.api_key"),
+        ({"headers": [{"Authorization": "Bearer word"}]}, {}, "payload.metric.headers.0.Authorization"),
+        ({}, {"KEY": "nvapi-word"}, "secrets.KEY"),
+    ],
+)
+def test_a_metric_with_a_key_in_it_is_422(client: TestClient, metric: Any, secrets: dict[str, str], at: str):
+    body = {
+        "metric_type": "mine",
+        "outputs": [{"name": "a", "value_json_schema": {}}],
+        "secrets": secrets,
+        "payload": {"kind": "inline", "metric": {"type": "mine", **metric}},
+    }
+    answer = put(client, "keyed", body)
+    assert answer.status_code == 422
+    assert f"{at} looks like a key" in answer.text
+    assert "word" not in answer.text
+
+
+def test_what_is_named_like_a_key_may_name_a_secret_and_an_answer_may_begin_like_one(client: TestClient):
+    body = {
+        "metric_type": "mine",
+        "outputs": [{"name": "a", "value_json_schema": {}}],
+        "secrets": {"KEY": "team/openai-key"},
+        "payload": {
+            "kind": "inline",
+            "metric": {"type": "mine", "model": {"api_key_secret": "KEY"}, "reference": "sk-learn"},
+        },
+    }
+    assert put(client, "named", body).status_code == 201
+
+
 def test_metrics_inside_tasks_are_stored_once_and_hidden(client: TestClient, w: World):
     one = w.catalog.resolve("default", [BODY])
     assert w.catalog.resolve("default", [BODY]) == one

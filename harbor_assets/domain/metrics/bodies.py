@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from harbor_assets.domain.credentials import keys_in, looks_like_key
 from harbor_assets.domain.digests import canonical_json, digest_of
 from harbor_assets.domain.metrics.builtin import CONTINUOUS, definition
 from harbor_assets.domain.validation import sentence
@@ -143,8 +144,13 @@ class MetricInline(Strict):
         names = [output.name for output in self.outputs]
         if len(set(names)) < len(names):
             raise ValueError("two outputs have one name")
+        for variable, name in self.secrets.items():
+            if looks_like_key(name):
+                raise ValueError(f"secrets.{variable} looks like a key; store it as a secret and write its name")
         if not isinstance(self.payload, InlinePayload):
             return self
+        for at in keys_in(self.payload.definition, "payload.metric"):
+            raise ValueError(f"{at} looks like a key; store it as a secret and write its name")
         if self.payload.metric.type != self.metric_type:
             raise ValueError(f"metric_type is '{self.metric_type}', the payload's type '{self.payload.metric.type}'")
         known = definition(self.payload.definition)
