@@ -1,5 +1,6 @@
 """The REST API as one FastAPI application, which `serve` serves, and in parts, which the SDK calls in process."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable
 from harbor_assets.engine.access import Authenticator
 from harbor_assets.interfaces.api.description import described
 from harbor_assets.interfaces.api.guard import Guard, refused
@@ -17,6 +18,8 @@ from harbor_assets.interfaces.api.parts import PARTS, Part, part_of
 from harbor_assets.interfaces.api.strict import validation_answer
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.version import version
+
+log = logging.getLogger(__name__)
 
 
 def create_app(
@@ -60,7 +63,11 @@ def create_app(
     @app.get("/readyz", tags=["service"])
     def readyz() -> dict[str, Any]:
         """That the catalog answers too: 503 if it does not."""
-        backend.tasks.list_tasks("default", page_size=1)
+        try:
+            backend.tasks.list_tasks("default", page_size=1)
+        except HarborAssetsError as error:  # told to the log alone: this route is open to all, and addresses are not
+            log.warning("not ready: %s", error)
+            raise ServiceUnavailable("The catalog does not answer now; the service's log says why. Try again") from None
         return {"status": "ok"}
 
     return app
