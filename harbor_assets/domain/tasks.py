@@ -19,6 +19,9 @@ from harbor_assets.domain.names import Ref
 Hex64 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 MetricRef = Annotated[str, Field(pattern=r"^[\w\-.]+(/[\w\-.]+)?$", examples=["default/answer-exact-match"])]
 InlineMetric = dict[str, JsonValue]  # its shape is checked where metrics are stored
+# Of one body. Each is a row, written while no other writer can: on SQLite these many take about a second.
+METADATA_MAX = 10_000
+TAGS_MAX = 1_000
 
 
 def _leads_nowhere_else(ref: str) -> str:
@@ -116,8 +119,8 @@ class TaskInput(Body):
     """The body that creates or replaces a task."""
 
     spec: TaskDefinition
-    metadata: list[Annotation] = []
-    tags: list[str] = []
+    metadata: list[Annotation] = Field(default=[], max_length=METADATA_MAX)
+    tags: list[str] = Field(default=[], max_length=TAGS_MAX)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -159,8 +162,8 @@ class TasksetInput(Body):
     task_ids: list[str] | None = None
     description: str | None = Field(default=None, max_length=1000)
     files_ref: FilesetRef | None = None
-    metadata: list[Annotation] = []
-    tags: list[str] = []
+    metadata: list[Annotation] = Field(default=[], max_length=METADATA_MAX)
+    tags: list[str] = Field(default=[], max_length=TAGS_MAX)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

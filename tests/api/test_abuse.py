@@ -106,8 +106,17 @@ def test_a_body_that_is_not_json_is_told_why(empty: httpx.Client, body: bytes, s
     assert (answer.status_code, says in said(answer)) == (status, True)
 
 
+@pytest.mark.parametrize("part", [{"tags": ["a"] * 1_001}, {"metadata": [{"key": "a", "value": 1}] * 10_001}])
+@pytest.mark.parametrize(
+    "body", [(f"{BASE}/tasks/t", TASK), (f"{BASE}/tasksets/s", {"tasks": []})], ids=["task", "set"]
+)
+def test_what_would_hold_up_other_writers_is_refused(empty: httpx.Client, body: Any, part: dict[str, Any]):
+    answer = empty.put(body[0], json={**body[1], **part})
+    assert (answer.status_code, " entries" in said(answer)) == (422, True)
+
+
 def test_a_thousand_problems_are_told_in_a_hundred(empty: httpx.Client):
-    answer = empty.put(f"{BASE}/tasks/t", json={**TASK, "tags": [1] * 10_000})
+    answer = empty.put(f"{BASE}/tasks/t", json={**TASK, "metadata": [1] * 10_000})
     assert answer.status_code == 422
     detail = answer.json()["detail"]
     assert (len(detail), "9900 more" in detail[-1]["msg"]) == (101, True)
