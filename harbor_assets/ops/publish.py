@@ -8,7 +8,9 @@ from harbor_assets.domain.text import visible
 from harbor_assets.events.links import partition_link
 from harbor_assets.events.suites import task_event, taskset_event
 from harbor_assets.interfaces.publisher import Publication, Publisher
+from harbor_assets.local import locks
 from harbor_assets.partitions import TASKS, TASKSETS
+from harbor_assets.settings import Settings
 
 WARNINGS_SHOWN = 50  # in the run's log; `--list-tasks --json` holds them all
 
@@ -61,8 +63,9 @@ def publish(context: dg.OpExecutionContext, config: Folder, publisher: dg.Resour
     for event in events:  # also of what is unchanged: this run published it, and a retired key comes back
         context.log_event(event)
     keys = [str(event.partition) for event in events]
-    context.instance.add_dynamic_partitions(str(TASKS.name), keys[:-1])
-    context.instance.add_dynamic_partitions(str(TASKSETS.name), keys[-1:])
+    with locks.lock(Settings.load().locks, "partitions"):  # two that add keys at once fail, and workers do too
+        context.instance.add_dynamic_partitions(str(TASKS.name), keys[:-1])
+        context.instance.add_dynamic_partitions(str(TASKSETS.name), keys[-1:])
     return dg.Output(
         None,
         metadata={
