@@ -18,7 +18,7 @@ from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.runs import MAX_LOST_WORKERS
 from harbor_assets.engine.lifecycle import Settled
 from harbor_assets.local import locks
-from harbor_assets.local.instance import prepare_instance
+from harbor_assets.local.instance import open_instance
 from harbor_assets.settings import Settings
 from harbor_assets.wiring import Services, wire
 
@@ -77,15 +77,7 @@ def _work(services: Services, run_id: str) -> None:
         log.error("settled after %d lost workers in a row, without telling Dagster", run.lost_workers)
         return
 
-    prepare_instance(services.settings)
-    import dagster as dg
-
-    # Making a home's Dagster databases is no transaction: first workers at the same moment broke the home for good.
-    with locks.lock(services.settings.locks, "instance"):
-        opened = dg.DagsterInstance.get()
-        opened.get_runs(limit=1)
-        opened.all_asset_keys()
-    with opened as instance:
+    with open_instance(services.settings) as instance:
         _report_lost(instance, run_id)
         publications = _Publications(instance, services, run.plan)
         publications.start()

@@ -3,8 +3,13 @@
 import hashlib
 import os
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
+from harbor_assets.local import locks
 from harbor_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
 
 CONFIGURATION = "dagster.yaml"
 _MARK = ".written"  # the hash of what we wrote: a file that somebody edited is left alone
@@ -29,3 +34,19 @@ def prepare_instance(settings: Settings) -> None:
             beside.replace(target)
     os.environ["DAGSTER_HOME"] = str(folder)
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+
+
+def open_instance(settings: Settings) -> "DagsterInstance":
+    """The home's instance, its databases made. Before several programs of Dagster start, one opens it so.
+
+    Making the databases is no transaction: two programs that did it at the same moment broke a home for good.
+    """
+    prepare_instance(settings)
+    from dagster import DagsterInstance
+
+    with locks.lock(settings.locks, "instance"):
+        opened = DagsterInstance.get()
+        opened.get_runs(limit=1)
+        opened.all_asset_keys()
+        opened.all_instigator_state()
+    return opened

@@ -24,7 +24,7 @@ from harbor_assets.interfaces.cli.service import take_up_lost_runs
 from harbor_assets.interfaces.cli.session import open_session
 from harbor_assets.interfaces.cli.signals import remembered
 from harbor_assets.local import locks
-from harbor_assets.local.instance import prepare_instance
+from harbor_assets.local.instance import open_instance
 from harbor_assets.settings import Settings
 
 # The same content as workspace.yaml of the repository; a test keeps the two equal. The location's name stands in every
@@ -66,7 +66,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     with ExitStack() as stack:
         stack.enter_context(_only_one(settings, url))
         _check_address(host, port)
-        prepare_instance(settings)
+        open_instance(settings).dispose()
         asked = stack.enter_context(remembered(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         path = settings.logs / LOG
         log = stack.enter_context(path.open("wb"))
