@@ -94,8 +94,10 @@ class Service:
         return Http.in_process(InProcessTransport(PartedApp(self.backend)))
 
 
-class AsyncClient:
-    """A connection for asynchronous code; use it in an `async with` block. `Service.find` tells of the arguments."""
+class Connection:
+    """What both kinds of connection are: one service, opened on being made."""
+
+    service: Service
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class AsyncClient:
         token: str | None = None,
         home: str | os.PathLike[str] | None = None,
     ) -> None:
+        """`Service.find` tells of the arguments, and of what is raised."""
         self._open(Service.find(base_url, workspace=workspace, token=token, home=home))
 
     @classmethod
@@ -121,7 +124,6 @@ class AsyncClient:
 
     def _open(self, service: Service) -> None:
         self.service = service
-        self.http = service.http()
 
     @property
     def workspace(self) -> str:
@@ -135,6 +137,14 @@ class AsyncClient:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_url or 'in process'}, workspace={self.workspace!r})"
+
+
+class AsyncClient(Connection):
+    """A connection for asynchronous code; use it in an `async with` block."""
+
+    def _open(self, service: Service) -> None:
+        super()._open(service)
+        self.http = service.http()
 
     async def __aenter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ from typing import Self
 
 from harbor_assets.engine.recovery import Recovered
 from harbor_assets.interfaces.sdk.client import Client
-from harbor_assets.interfaces.sdk.connection import AsyncClient
+from harbor_assets.interfaces.sdk.connection import AsyncClient, Connection
 from harbor_assets.interfaces.sdk.evaluations import AsyncEvaluations, Evaluations
 from harbor_assets.interfaces.sdk.images import AsyncImages, Images
 from harbor_assets.interfaces.sdk.leaderboard import AsyncBoard, Board
@@ -18,12 +18,10 @@ from harbor_assets.interfaces.sdk.tasks import AsyncTasks, Tasks
 from harbor_assets.interfaces.sdk.tasksets import AsyncTasksets, Tasksets
 
 
-class Evaluator:
-    """Tasks, tasksets, metrics and runs, for plain code; use it in a `with` block, or `close` it.
+class _OverConnection[C: Connection]:
+    """What both kinds of evaluator are: a connection of the kind that the class names."""
 
-    Without `base_url` it works on the home of this machine, in this process: no server is needed. Calls of several
-    threads wait for each other.
-    """
+    _kind: type[C]
 
     def __init__(
         self,
@@ -38,10 +36,10 @@ class Evaluator:
         `workspace` None: HARBOR_ASSETS_WORKSPACE, else "default". `token` None: HARBOR_ASSETS_TOKEN. Raises `Refused`
         for values that cannot be used, `HomeUnusable`; whether a service answers, the first call finds out.
         """
-        self._client = Client(base_url, workspace=workspace, token=token, home=home)
+        self._client = self._kind(base_url, workspace=workspace, token=token, home=home)
 
     @classmethod
-    def from_client(cls, client: Client) -> Self:
+    def from_client(cls, client: C) -> Self:
         """Over a connection that exists. Whoever made that closes it."""
         evaluator = cls.__new__(cls)
         evaluator._client = client
@@ -50,7 +48,35 @@ class Evaluator:
     @classmethod
     def from_config(cls, *, workspace: str | None = None) -> Self:
         """On what the command line talks to: the context in use, else the home of this machine."""
-        return cls.from_client(Client.from_config(workspace=workspace))
+        return cls.from_client(cls._kind.from_config(workspace=workspace))
+
+    @property
+    def client(self) -> C:
+        """The connection."""
+        return self._client
+
+    @property
+    def workspace(self) -> str:
+        """The workspace of calls that name none."""
+        return self._client.workspace
+
+    @property
+    def base_url(self) -> str | None:
+        """Where the service is; None in process."""
+        return self._client.base_url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_url or 'in process'}, workspace={self.workspace!r})"
+
+
+class Evaluator(_OverConnection[Client]):
+    """Tasks, tasksets, metrics and runs, for plain code; use it in a `with` block, or `close` it.
+
+    Without `base_url` it works on the home of this machine, in this process: no server is needed. Calls of several
+    threads wait for each other.
+    """
+
+    _kind = Client
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -92,24 +118,6 @@ class Evaluator:
         """The port of the engine's publisher."""
         return Publishing(self._client)
 
-    @property
-    def client(self) -> Client:
-        """The connection."""
-        return self._client
-
-    @property
-    def workspace(self) -> str:
-        """The workspace of calls that name none."""
-        return self._client.workspace
-
-    @property
-    def base_url(self) -> str | None:
-        """Where the service is; None in process."""
-        return self._client.base_url
-
-    def __repr__(self) -> str:
-        return f"Evaluator({self.base_url or 'in process'}, workspace={self.workspace!r})"
-
     def recover(self) -> Recovered:
         """Let runs that lost their worker go on, and say which could not. A service does this by itself: none, then."""
         return self._client.service.recover()
@@ -125,33 +133,13 @@ class Evaluator:
         self._client.close()
 
 
-class AsyncEvaluator:
+class AsyncEvaluator(_OverConnection[AsyncClient]):
     """Tasks, tasksets, metrics and runs, for asynchronous code; use it in an `async with` block, or `aclose` it.
 
     Arguments as of `Evaluator`. Opening a home reads and writes a few files.
     """
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        *,
-        workspace: str | None = None,
-        token: str | None = None,
-        home: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self._client = AsyncClient(base_url, workspace=workspace, token=token, home=home)
-
-    @classmethod
-    def from_client(cls, client: AsyncClient) -> Self:
-        """Over a connection that exists. Whoever made that closes it."""
-        evaluator = cls.__new__(cls)
-        evaluator._client = client
-        return evaluator
-
-    @classmethod
-    def from_config(cls, *, workspace: str | None = None) -> Self:
-        """On what the command line talks to: the context in use, else the home of this machine."""
-        return cls.from_client(AsyncClient.from_config(workspace=workspace))
+    _kind = AsyncClient
 
     @cached_property
     def tasks(self) -> AsyncTasks:
@@ -187,24 +175,6 @@ class AsyncEvaluator:
     def leaderboard(self) -> AsyncBoard:
         """Ended runs, the best mean first."""
         return AsyncBoard(self._client)
-
-    @property
-    def client(self) -> AsyncClient:
-        """The connection."""
-        return self._client
-
-    @property
-    def workspace(self) -> str:
-        """The workspace of calls that name none."""
-        return self._client.workspace
-
-    @property
-    def base_url(self) -> str | None:
-        """Where the service is; None in process."""
-        return self._client.base_url
-
-    def __repr__(self) -> str:
-        return f"AsyncEvaluator({self.base_url or 'in process'}, workspace={self.workspace!r})"
 
     async def __aenter__(self) -> Self:
         return self
