@@ -18,6 +18,7 @@ from harbor_assets.access.signed import SignedTokens
 from harbor_assets.domain.access import TOKEN_PREFIX, AccessFile, Caller, Issuer, Role, TokenEntry, token_hash
 from harbor_assets.domain.errors import HarborAssetsError, Problem, Refused, ServiceUnavailable, Unauthenticated
 from harbor_assets.domain.validation import problems_of
+from harbor_assets.settings.replacing import replace_file
 
 _MAX_BYTES: Final = 4 * 1024 * 1024  # 20,000 tokens; a larger file is none of ours
 _OTHERS: Final = stat.S_IRWXO | stat.S_IWGRP  # a group may read it, as the group of a mounted secret does
@@ -173,16 +174,8 @@ def _key(text: str) -> str:
 
 def _replace(path: Path, data: bytes) -> None:
     target = path.resolve()
-    beside = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
     try:
-        try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(target)
-        finally:
-            beside.unlink(missing_ok=True)
+        replace_file(target, data, mode=mode)
     except OSError as error:
         raise Refused(f"{path} cannot be written: {error.strerror}") from error

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from harbor_assets.domain.errors import NotFound, Refused
 from harbor_assets.domain.names import nearest
 from harbor_assets.interfaces.tokens import check_token, read_token
+from harbor_assets.settings.replacing import replace_file
 
 LOCAL = "local"  # the home of this machine: always there, never saved
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
@@ -68,16 +68,7 @@ class Contexts:
         }
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            beside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-            try:
-                with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                    json.dump(content, file, indent=2)
-                    file.write("\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+            replace_file(path, (json.dumps(content, indent=2) + "\n").encode(), mode=0o600)
         except OSError as error:
             raise Refused(f"The contexts cannot be saved in {path}: {error.strerror}") from error
 
