@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from harbor_assets.domain.endings import Ending, cut, trial_error
 from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable, StorageFull
-from harbor_assets.domain.outcomes import Reason, TrialOutcome, Try
+from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.engine.account import evidence_path, row, unfinished
@@ -186,6 +186,10 @@ class Execution:
         await patiently(self._runs.add_try, self._run.id, task.index, k, start, evidence_path(self._run.id, task, k))
         try:
             ending = await self._attempt(task, k, folder)
+            if OUTCOME_OF[ending.reason] is Outcome.INFRA_FAILED:
+                # Who ends a run marks the catalog, then takes its sandboxes away: the loss may be seen before the mark.
+                self._ended = self._ended or (await self._asked_to_end())[0]
+                ending = self._stopped_ending() or ending
         except asyncio.CancelledError:
             stopped = self._stopped_ending()
             if stopped is not None:  # else a signal: no outcome, the next execution runs this trial again

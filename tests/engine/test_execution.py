@@ -105,7 +105,15 @@ class Bundles:
 
 
 class House:
-    def __init__(self, root: Path, script: Script, *, folders: Folders | None = None, **plan_changes: object) -> None:
+    def __init__(
+        self,
+        root: Path,
+        script: Script,
+        *,
+        folders: Folders | None = None,
+        poll_seconds: float = 0.02,
+        **plan_changes: object,
+    ) -> None:
         self.catalog = open_catalog(f"sqlite:///{root / 'catalog.db'}")
         self.catalog.add_run(plan(**plan_changes), request_digest=HEX)  # type: ignore[arg-type]
         self.runner, self.listener, self.artifacts = Runner(script), Listener(), MemoryArtifacts()
@@ -117,7 +125,7 @@ class House:
             runner=self.runner,
             bundles=self.bundles,  # type: ignore[arg-type]
             work=root / "work",
-            poll_seconds=0.02,
+            poll_seconds=poll_seconds,
         )
 
     async def execute(self, stop: asyncio.Event | None = None) -> Ended:
@@ -196,6 +204,20 @@ def test_cancel_ends_what_is_under_way_and_what_had_not_begun(tmp_path: Path) ->
     assert house.outcomes() == ["scored", *["cancelled"] * 4]
     rows = house.catalog.outcomes(RUN)
     assert [bool(r.evidence) for r in rows] == [True, True, True, False, False]
+
+
+def test_a_sandbox_taken_away_by_a_cancel_is_cancelled(tmp_path: Path) -> None:
+    """Who ends a run on a cluster marks it, then takes its sandboxes away: the loss may be seen before the mark."""
+
+    async def taken_away(task: PlannedTask, k: int) -> Ending:
+        await asyncio.sleep(0.2)  # the catalog was asked at the beginning, and will not be again
+        house.catalog.request_cancel(RUN, datetime.now(UTC))
+        return Ending(Reason.SANDBOX_LOST, "the pod was deleted")
+
+    house = House(tmp_path, taken_away, tasks=1, poll_seconds=60.0)
+    assert asyncio.run(asyncio.wait_for(house.execute(), 10)) is Ended.CANCELLED
+    assert house.outcomes() == ["cancelled"]
+    assert house.settle() == (RunPhase.CANCELLED, ResultState.NONE)
 
 
 def test_the_deadline_counts_from_the_first_slot(tmp_path: Path) -> None:
