@@ -148,7 +148,10 @@ class RegistryClient:
         plain = host in self._registries.insecure
         url = f"{'http' if plain else 'https'}://{_HUB_API if host == HUB else host}/v2/{reference.repository}/{path}"
         try:
-            answer = self._send(method, url, self._tokens.get((host, reference.repository)))
+            try:
+                answer = self._send(method, url, self._tokens.get((host, reference.repository)))
+            except httpx.TransportError:  # a connection kept from before may have ended meanwhile
+                answer = self._send(method, url, self._tokens.get((host, reference.repository)))
             if answer.status == 401:
                 token = self._authorize(reference, answer.headers.get("www-authenticate", ""), plain=plain)
                 if token:

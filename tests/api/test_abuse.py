@@ -25,7 +25,7 @@ from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.api.limits import BODY_MAX, BodyLimit
 from tests.databases import DATABASES, POSTGRES, fresh
 from tests.interfaces.backends import World, world
-from tests.interfaces.served import free_port, served
+from tests.interfaces.served import connect, free_port, served
 
 BASE = "/apis/evals/v2/workspaces/default"
 FILES = "/apis/files/v2/workspaces/default/filesets"
@@ -34,7 +34,7 @@ TASK = {"spec": {"kind": "evaluator", "intent": "x"}}
 
 @pytest.fixture
 def http(w: World) -> Iterator[httpx.Client]:
-    with served(create_app(w.backend)) as base, httpx.Client(base_url=base, timeout=60, trust_env=False) as client:
+    with served(create_app(w.backend)) as base, connect(base) as client:
         yield client
 
 
@@ -44,7 +44,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with (
         world(tmp_path_factory.mktemp("empty")) as w,
         served(create_app(w.backend)) as base,
-        httpx.Client(base_url=base, timeout=60, trust_env=False) as client,
+        connect(base) as client,
     ):
         yield client
         assert list(w.artifacts.list("filesets")) == []
@@ -302,7 +302,7 @@ def test_killed_in_the_middle_of_an_upload_and_of_revisions_nothing_is_half_ther
             answered: list[int] = []
 
             def write(first: int) -> None:
-                with httpx.Client(base_url=base, timeout=60, trust_env=False) as client:
+                with connect(base) as client:
                     for n in range(first, 100_000, 4):
                         body = {"spec": {"kind": "evaluator", "intent": f"x{n}"}, "tags": [f"t{n}"]}
                         try:

@@ -25,6 +25,7 @@ class FakeRegistry:
         self.objects: dict[str, Any] = {}
         self.asked: list[tuple[str, str, str | None]] = []
         self.token: str | None = None
+        self.hang_ups = 0  # requests that are cut off before their answer
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,6 +44,10 @@ class FakeRegistry:
         path = request.path.partition("?")[0]
         authorization = request.headers.get("Authorization")
         self.asked.append((request.command, request.path, authorization))
+        if self.hang_ups:
+            self.hang_ups -= 1
+            request.close_connection = True
+            return
         status, headers, body = 200, {}, self.objects.get(path.removeprefix("/v2/"))
         if path == "/token":
             body = json.dumps({"token": self.token}).encode()
@@ -143,6 +148,15 @@ def test_a_broken_registry_is_no_fact_about_the_image(
 ) -> None:
     fake.objects["x/manifests/1"] = answer
     with pytest.raises(ServiceUnavailable):
+        client.resolve(f"{fake.host}/x:1")
+
+
+def test_a_request_that_is_cut_off_is_asked_once_more(fake: FakeRegistry, client: RegistryClient) -> None:
+    top = fake.put("x", "1", {})
+    fake.hang_ups = 1
+    assert client.resolve(f"{fake.host}/x:1") == f"{fake.host}/x@{top}"
+    fake.hang_ups = 2
+    with pytest.raises(ServiceUnavailable, match="cannot be asked"):
         client.resolve(f"{fake.host}/x:1")
 
 

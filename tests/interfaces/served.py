@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import uvicorn
 
 
@@ -34,3 +35,29 @@ def served(app: Any, port: int | None = None) -> Iterator[str]:
         server.should_exit = True
         thread.join(20)
         assert not thread.is_alive()
+
+
+class PerThread(httpx.BaseTransport):
+    """Connections of its own for each thread.
+
+    httpcore 1.0.9 may close one that a request of another thread was just given: "bad file descriptor".
+    """
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._made: list[httpx.HTTPTransport] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if not hasattr(self._local, "transport"):
+            self._local.transport = httpx.HTTPTransport(trust_env=False)
+            self._made.append(self._local.transport)
+        return self._local.transport.handle_request(request)
+
+    def close(self) -> None:
+        for transport in self._made:
+            transport.close()
+
+
+def connect(base_url: str) -> httpx.Client:
+    """A client that threads may share."""
+    return httpx.Client(base_url=base_url, timeout=60, transport=PerThread())

@@ -26,6 +26,10 @@ NOT_FOUND = 404
 CONNECT_SECONDS = 10.0
 # A merge of a large run or a publication of thousands of tasks is one answer; silence for longer is a lost connection.
 READ_SECONDS = 120.0
+# httpcore closes connections over its limit of idle ones, also one that a request of another task was just given
+# (https://github.com/encode/httpcore/blob/1.0.9/httpcore/_async/connection_pool.py): the request is lost with "bad file
+# descriptor". Without that limit none is closed; 100 connections is httpx's own limit of all of them.
+LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=None)
 
 type Parameters = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -73,7 +77,7 @@ class Http:
         url = service_url(base_url)
         timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
         auth = Bearer(token) if token else None
-        return cls(None, url, where=url, timeout=timeout, follow_redirects=False, auth=auth)
+        return cls(None, url, where=url, timeout=timeout, limits=LIMITS, follow_redirects=False, auth=auth)
 
     async def aclose(self) -> None:
         """Close the connections."""
