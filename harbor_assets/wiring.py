@@ -270,9 +270,11 @@ class Services:
                 variables=self.settings.trial_variables.split(",")
                 if self._on_cluster
                 else self.settings.for_child(os.environ).keys(),
+                variables_setting="HARBOR_ASSETS_TRIAL_VARIABLES" if self._on_cluster else "",
             ),
             profiles=self.profiles,
             images_of=self.images_of,
+            folders=self.folders,
         )
 
     @cached_property

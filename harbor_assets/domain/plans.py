@@ -39,11 +39,15 @@ class Sizing(Frozen):
 
 
 class AgentSpec(Frozen):
-    """A built-in Harbor agent, by name."""
+    """A built-in Harbor agent, by name. `env`: its variables; `${NAME}` is what NAME holds where trials run.
+
+    What was added after runs were stored is left out where it is empty: trial keys of before are to stay equal.
+    """
 
     name: str = Field(min_length=1, max_length=128)
     version: str | None = None
     kwargs: dict[str, JsonValue] = {}
+    env: dict[str, str] = Field(default={}, exclude_if=lambda env: not env)
 
 
 class SandboxChoice(Frozen):
@@ -115,6 +119,7 @@ class RunPlan(Frozen):
     n_concurrent: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=1000)
     timeout_seconds: int = Field(default=RUN_TIMEOUT_SECONDS, ge=1, le=RUN_TIMEOUT_MAX_SECONDS)
     reward_key: str = "reward"
+    agent_timeout_multiplier: float | None = None  # of each task's [agent] timeout_sec; None: as it is
     harbor_version: str
     harbor_assets_version: str
     skipped: tuple[SkippedTask, ...] = ()

@@ -129,11 +129,13 @@ def flag_problems(sizes: Mapping[str, float | None], profile: SandboxProfile) ->
             )
 
 
-def task_problems(config: Mapping[str, Any], replaced: Container[str], profile: SandboxProfile) -> Iterator[str]:
+def task_problems(
+    config: Mapping[str, Any], replaced: Container[str], profile: SandboxProfile, multiplier: float = 1.0
+) -> Iterator[str]:
     """What a task.toml asks for that the profile does not give, each as `<rule>: <why>`.
 
     `replaced` are the sizes that the request's own values replace in the agent's sandbox; a separate verifier's
-    sandbox keeps the task's.
+    sandbox keeps the task's. `multiplier`: of the agent's timeouts.
     """
     environment = _table(config, "environment")
     for size in SIZES:
@@ -149,13 +151,30 @@ def task_problems(config: Mapping[str, Any], replaced: Container[str], profile: 
                 f"gpus_unavailable: {where} gpus = {gpus}: sandbox profile '{profile.name}' has no gpu_resource; "
                 "choose a profile with GPUs"
             )
-    lifetime = sum(_seconds(config))
+    agent = sum(_agent_seconds(config))
+    lifetime = agent * multiplier + sum(_verifier_seconds(config))
     if lifetime > profile.max_lifetime_seconds:
+        times = f" (the agent {agent:g} s × {multiplier:g})" if multiplier != 1 else ""
+        lower = "the multiplier or timeout_sec" if multiplier > 1 else "timeout_sec"
         yield (
-            f"timeout_exceeds_policy: agent and verifier together may take {lifetime:g} s, above max_lifetime_seconds "
-            f"= {profile.max_lifetime_seconds} of sandbox profile '{profile.name}'; lower timeout_sec in task.toml, or "
-            "choose another profile"
+            f"timeout_exceeds_policy: agent and verifier together may take {lifetime:g} s{times}, above "
+            f"max_lifetime_seconds = {profile.max_lifetime_seconds} of sandbox profile '{profile.name}'; lower {lower} "
+            "in task.toml, or choose another profile"
         )
+
+
+def stretched_problem(config: Mapping[str, Any], multiplier: float, run_seconds: int) -> str | None:
+    """Why a task's time for its agent, times `multiplier`, makes no sense in a run of so many seconds; None if it does.
+
+    Only asked of requests that stretch it: whose run is merely short knows that it may end first.
+    """
+    agent = sum(_agent_seconds(config))
+    if agent * multiplier <= run_seconds:
+        return None
+    return (
+        f"timeout_exceeds_run: the agent's {agent:g} s × {multiplier:g} = {agent * multiplier:g} s is above the run's "
+        f"own timeout_seconds = {run_seconds}; lower the multiplier, or give the run more time"
+    )
 
 
 def _exceeds(where: str, environment: Mapping[str, Any], size: str, profile: SandboxProfile) -> Iterator[str]:
@@ -206,11 +225,17 @@ def _verifier_environments(config: Mapping[str, Any]) -> Iterator[tuple[str, Map
                 yield where, shared
 
 
-def _seconds(config: Mapping[str, Any]) -> Iterator[float]:
-    """The timeouts of everything that happens in the agent's sandbox."""
-    verifier, agent = _table(config, "verifier"), _table(config, "agent")
+def _agent_seconds(config: Mapping[str, Any]) -> Iterator[float]:
+    """What each step's agent may take; 0 where the task sets no limit."""
+    agent = _table(config, "agent")
     for step in _steps(config) or [{}]:
         yield _number(_table(step, "agent").get("timeout_sec", agent.get("timeout_sec")), 0.0)
+
+
+def _verifier_seconds(config: Mapping[str, Any]) -> Iterator[float]:
+    """What each verifier that works in the agent's sandbox may take."""
+    verifier = _table(config, "verifier")
+    for step in _steps(config) or [{}]:
         own = _table(step, "verifier")
         if not separate(own, separate(verifier)):
             yield _number(own.get("timeout_sec", verifier.get("timeout_sec")), _VERIFIER_SECONDS)

@@ -6,10 +6,11 @@ Unknown members are refused by name. Members that are understood but do not work
 """
 
 import json
+import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from harbor_assets.domain import credentials
 from harbor_assets.domain.digests import digest_of
@@ -21,9 +22,14 @@ from harbor_assets.domain.tasks import Body
 ATTEMPTS_MAX = 1000
 KEY_MAX = 255  # characters of an idempotency key
 CHANGES_SHOWN = 10  # paths in a message; more say no more than "nearly everything"
-VALUES_UNSEEN = ("spec.target.agent_kwargs", "spec.target.env_secrets")  # may hold what should have been a secret
+VARIABLES_MAX = 100
+VALUE_MAX = 32_768  # characters of one variable
+MULTIPLIER_MAX = 100.0  # an agent of a minute gets 100; what the run's own time allows is asked of each task
+# Values that may hold what should have been a secret.
+VALUES_UNSEEN = ("spec.target.agent_kwargs", "spec.target.env_secrets", "spec.target.env_vars")
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")
+Variable = Annotated[str, Field(pattern=VARIABLE.pattern)]
 
 
 class ModelRef(Body):
@@ -42,17 +48,20 @@ class AgentSource(Body):
 class Target(Body):
     """Who attempts the tasks, how often, and under which name its reward is read.
 
-    `env_secrets` maps a variable of the agent to the NAME of a secret. `max_retries`: how often a trial that errs is
-    tried again.
+    `env_vars` are variables of the agent: a text, or `${NAME}` for what NAME holds where trials run. `env_secrets` maps
+    one to the NAME of a secret. `max_retries`: how often a trial that errs is tried again. `agent_timeout_multiplier`
+    stretches the time that each task gives its agent.
     """
 
     kind: Literal["harbor"] = "harbor"
     source: AgentSource = AgentSource()
     agent_kwargs: dict[str, JsonValue] = {}
     env_secrets: dict[Variable, str] = {}
+    env_vars: dict[Variable, Annotated[str, Field(max_length=VALUE_MAX)]] = Field(default={}, max_length=VARIABLES_MAX)
     n_attempts: int = Field(default=1, ge=1, le=ATTEMPTS_MAX)
     max_retries: int = Field(default=0, ge=0, le=100)
     reward_key: str = Field(default="reward", min_length=1, max_length=255)
+    agent_timeout_multiplier: Annotated[float, Field(gt=0, le=MULTIPLIER_MAX)] | None = None
 
     @field_validator("agent_kwargs")
     @classmethod
@@ -68,6 +77,20 @@ class Target(Body):
             if not _is_name(name) or credentials.looks_like_key(name):
                 raise ValueError(f"{variable} must be the name of a secret (letters, digits, '-_.'), not its value")
         return secrets
+
+    @field_validator("env_vars")
+    @classmethod
+    def _no_secrets(cls, variables: dict[str, str]) -> dict[str, str]:
+        found = ((name, credentials.variable_problem(name, value)) for name, value in variables.items())
+        if problems := [f"{name} {why}" for name, why in found if why]:
+            raise ValueError("; ".join(problems))
+        return variables
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if twice := sorted(self.env_vars.keys() & self.env_secrets.keys()):
+            raise ValueError(f"{', '.join(twice)}: in env_vars and in env_secrets; keep one")
+        return self
 
 
 class TaskSelection(Body):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from harbor_assets.domain.errors import StorageFull
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.plans import ORACLE
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.run_views import run_summary, task_views
@@ -23,9 +24,11 @@ from harbor_assets.engine.ports import (
     RunCatalog,
     SandboxChooser,
     TaskCatalog,
+    TaskFolders,
 )
 from harbor_assets.engine.recovery import Recovered, Recovery
 from harbor_assets.engine.results import Results, check_index, find_run
+from harbor_assets.engine.solutions import without_solution
 
 ALREADY_RUNNING_MAX = 20  # a note, not a list: more would bury the lines that matter
 
@@ -38,6 +41,7 @@ class Evaluations:
     """Accepts runs and answers about them. Holds no state of its own: everything is in the catalog and the store.
 
     `profiles` are those of a deployment; None where sandboxes have none (a laptop). `images_of`: see `RunPlanner`.
+    `folders`: where the files of stored tasks are looked at; None: they are not.
     """
 
     def __init__(
@@ -52,11 +56,13 @@ class Evaluations:
         deployment: Deployment,
         profiles: Profiles | None = None,
         images_of: ImagesOf = lambda kind: None,
+        folders: TaskFolders | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._planner = RunPlanner(
             tasks=tasks, sandboxes=sandboxes, deployment=deployment, profiles=profiles, images_of=images_of, clock=clock
         )
+        self._tasks, self._folders = tasks, folders
         self.results = Results(tasks=tasks, runs=runs, artifacts=artifacts)
         self._runs, self._executions, self._logs = runs, executions, logs
         self._deployment, self._clock = deployment, clock
@@ -93,9 +99,13 @@ class Evaluations:
             already_running=tuple(same[:ALREADY_RUNNING_MAX]),
         )
 
-    def check(self, asked: RunCheck) -> RunChecked:
+    def check(self, workspace: str, asked: RunCheck) -> RunChecked:
         """Whether a suite could run as asked, before it is published for that. Raises `Refused` with every problem."""
-        return self._planner.check(asked)
+        checked = self._planner.check(asked)
+        if not (asked.stored and self._folders and asked.spec.target.source.name == ORACLE):
+            return checked
+        more = without_solution(workspace, asked.stored, tasks=self._tasks, folders=self._folders)
+        return RunChecked(without_solution=(*checked.without_solution, *more))
 
     # --- look -----------------------------------------------------------------------------------------------------
 

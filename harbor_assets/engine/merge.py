@@ -125,13 +125,14 @@ class BundleContent:
             "agent_model_name": None,
             "agent_kwargs": _redacted(plan.agent.kwargs),
             "env_secrets": {},
-            "env_vars": {},
+            "env_vars": dict(plan.agent.env),
             "effective_agent": plan.agent.name,
             "n_attempts": plan.n_attempts,
             "job_dir": EVIDENCE_ROOT,
             "jobs_dir": "evidence",
             "job_name": plan.run_id,
             "reward_key": plan.reward_key,
+            "agent_timeout_multiplier": plan.agent_timeout_multiplier,
         }
         labels = {
             "run_id": plan.run_id,

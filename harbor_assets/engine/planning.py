@@ -7,14 +7,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from harbor_assets.domain import plans
+from harbor_assets.domain.credentials import reference
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.images import TaskImages
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.obstacles import image_obstacle, lacks_solution, obstacles
 from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, SandboxKind, Sizing
 from harbor_assets.domain.preflight import RunCheck, RunChecked
-from harbor_assets.domain.profiles import SandboxProfile, flag_problems, task_problems
-from harbor_assets.domain.requests import Execution, RunRequest, Wanted, unsupported
+from harbor_assets.domain.profiles import SandboxProfile, flag_problems, stretched_problem, task_problems
+from harbor_assets.domain.requests import Execution, RunRequest, Target, Wanted, unsupported
 from harbor_assets.domain.selection import select_members
 from harbor_assets.domain.tasks import Task, not_harbor
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
@@ -26,7 +27,8 @@ ImagesOf = Callable[[SandboxKind], Images | None]
 class Deployment:
     """What this installation decides for every run: defaults, ceilings and versions.
 
-    `variables` are the names that a `${NAME}` in a task.toml may use: those of the environment trials run in.
+    `variables` are the names that a `${NAME}` in a task.toml or a request may use: those of the environment trials run
+    in. `variables_setting`: the setting in which an admin lists them, if there is one.
     """
 
     owner: str
@@ -35,6 +37,7 @@ class Deployment:
     harbor_version: str
     version: str
     variables: Container[str] = frozenset()
+    variables_setting: str = ""
 
 
 class RunPlanner:
@@ -63,7 +66,8 @@ class RunPlanner:
         Raises `Refused` with every problem at once, `NotFound` for an unknown taskset.
         """
         target, execution = request.spec.target, request.execution
-        problems = _request_problems(request.spec, request.timeout_seconds)
+        problems = self._request_problems(request.spec, request.timeout_seconds)
+        times = self._times(target, request.timeout_seconds)
         ref = Ref.parse(request.spec.tasks.taskset, workspace=workspace)
         taskset = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
         members = self._tasks.get_pinned_tasks(taskset.tasks)
@@ -80,12 +84,13 @@ class RunPlanner:
         tasks = [by_name[i] for i in chosen]
         where = self._where(execution, problems, lambda: tasks)
         images = self._resolve_images(tasks, where.sandbox.kind if where.sandbox else None, taskset.ref, problems)
-        problems += self._task_problems([(task.name, task.harbor.config) for task in tasks], target.source.name, where)
+        configs = [(task.name, task.harbor.config) for task in tasks]
+        problems += self._task_problems(configs, target.source.name, where, times)
         if problems:
             raise Refused("The run was not accepted:", problems)
         assert where.sandbox  # it is a problem if there is none
         sandbox, sizing, profile = where.sandbox, where.sizing, where.profile
-        agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs)
+        agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs, env=target.env_vars)
         concurrency = execution.max_concurrent_task_jobs or self._deployment.n_concurrent
         return RunPlan(
             run_id=f"run-{secrets.token_hex(8)}",
@@ -94,7 +99,7 @@ class RunPlanner:
             created_at=self._clock(),
             taskset_ref=taskset.ref,
             tasks=tuple(
-                self._planned(i, by_name[i], found, agent, sizing, sandbox, profile, target.reward_key)
+                self._planned(i, by_name[i], found, agent, sizing, sandbox, profile, target.reward_key, times)
                 for i, found in zip(chosen, images, strict=True)
             ),
             agent=agent,
@@ -103,8 +108,9 @@ class RunPlanner:
             sizing=sizing,
             n_attempts=target.n_attempts,
             n_concurrent=min(concurrency, sandbox.max_concurrent or concurrency),
-            timeout_seconds=request.timeout_seconds or self._deployment.timeout_seconds,
+            timeout_seconds=times.run_seconds,
             reward_key=target.reward_key,
+            agent_timeout_multiplier=None if times.multiplier == 1 else times.multiplier,
             harbor_version=self._deployment.harbor_version,
             harbor_assets_version=self._deployment.version,
             skipped=tuple(request.skipped),
@@ -112,12 +118,13 @@ class RunPlanner:
 
     def check(self, asked: RunCheck) -> RunChecked:
         """Judge a request and tasks that are not stored yet, by the rules of `plan`. Raises `Refused` as it does."""
-        problems, agent = _request_problems(asked.spec, asked.timeout_seconds), asked.spec.target.source.name
+        problems, agent = self._request_problems(asked.spec, asked.timeout_seconds), asked.spec.target.source.name
+        times = self._times(asked.spec.target, asked.timeout_seconds)
         where = self._where(asked.execution, problems, lambda: ())  # not stored yet: their images are not looked for
         for task in asked.tasks:
             if where.sandbox and (why := image_obstacle(task.config, _among(task.files), sandbox=where.sandbox.kind)):
                 problems.append(Problem(f"tasks without images: {task.name}", f"image_impossible: {why}"))
-        problems += self._task_problems([(task.name, task.config) for task in asked.tasks], agent, where)
+        problems += self._task_problems([(task.name, task.config) for task in asked.tasks], agent, where, times)
         if problems:
             raise Refused("The run was not accepted:", problems)
         lacking = (t.name for t in asked.tasks if lacks_solution(t.config, _among(t.files), agent=agent))
@@ -137,12 +144,33 @@ class RunPlanner:
         )
         return _Where(sandbox, sizing, self._profile(execution.sandbox.profile, problems))
 
+    def _times(self, target: Target, timeout_seconds: int | None) -> "_Times":
+        return _Times(timeout_seconds or self._deployment.timeout_seconds, target.agent_timeout_multiplier or 1.0)
+
+    def _request_problems(self, wanted: Wanted, timeout_seconds: int | None) -> list[Problem]:
+        """What is wrong with a request whatever its tasks are."""
+        problems = unsupported(wanted)
+        if (timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS:
+            most = f"{plans.RUN_TIMEOUT_MAX_SECONDS} s ({plans.RUN_TIMEOUT_MAX_SECONDS // 3600} h)"
+            problems.append(Problem("timeout_seconds", f"{timeout_seconds} s is above {most}, the most a run may take"))
+        for name, value in wanted.target.env_vars.items():
+            if (asked := reference(value)) and asked not in self._deployment.variables:
+                how = f"{asked} is not set where trials run; set it there"
+                if self._deployment.variables_setting:
+                    how += f", and name it in {self._deployment.variables_setting}"
+                problems.append(Problem("spec.target.env_vars", f"{name} = '{value}': {how}"))
+        return problems
+
     def _task_problems(
-        self, tasks: Sequence[tuple[str, Mapping[str, Any]]], agent: str, where: "_Where"
+        self, tasks: Sequence[tuple[str, Mapping[str, Any]]], agent: str, where: "_Where", times: "_Times"
     ) -> Iterator[Problem]:
         """What keeps tasks, given as (name, task.toml), from ever running."""
         if where.profile:
-            yield from _ceiling_problems(tasks, where.sizing, where.profile)
+            yield from _ceiling_problems(tasks, where.sizing, where.profile, times.multiplier)
+        if times.multiplier > 1:
+            for name, config in tasks:
+                if why := stretched_problem(config, times.multiplier, times.run_seconds):
+                    yield Problem(name, why)
         if where.sandbox:
             for name, config in tasks:
                 found = obstacles(config, sandbox=where.sandbox.kind, agent=agent, variables=self._deployment.variables)
@@ -192,6 +220,7 @@ class RunPlanner:
         sandbox: SandboxChoice,
         profile: SandboxProfile | None,
         reward_key: str,
+        times: "_Times",
     ) -> PlannedTask:
         return PlannedTask(
             index=index,
@@ -212,7 +241,7 @@ class RunPlanner:
                 sizing=sizing,
                 # What narrows the task's own policy, which its digest covers.
                 network={"hosts": list(profile.hosts), "install_hosts": list(profile.install_hosts)} if profile else {},
-                multipliers={},
+                multipliers={} if times.multiplier == 1 else {"agent_timeout": times.multiplier},
                 reward_key=reward_key,
                 sandbox=sandbox,
             ),
@@ -227,25 +256,24 @@ class _Where(NamedTuple):
     profile: SandboxProfile | None
 
 
+class _Times(NamedTuple):
+    """The run's time in seconds from its first slot, and by what each task's time for its agent is multiplied."""
+
+    run_seconds: int
+    multiplier: float
+
+
 def _among(files: Sequence[str]) -> Callable[[str], bool]:
     return lambda path: path in files
 
 
-def _request_problems(wanted: Wanted, timeout_seconds: int | None) -> list[Problem]:
-    problems = unsupported(wanted)
-    if (timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS:
-        most = f"{plans.RUN_TIMEOUT_MAX_SECONDS} s ({plans.RUN_TIMEOUT_MAX_SECONDS // 3600} h)"
-        problems.append(Problem("timeout_seconds", f"{timeout_seconds} s is above {most}, the most a run may take"))
-    return problems
-
-
 def _ceiling_problems(
-    tasks: Sequence[tuple[str, Mapping[str, Any]]], sizing: Sizing, profile: SandboxProfile
+    tasks: Sequence[tuple[str, Mapping[str, Any]]], sizing: Sizing, profile: SandboxProfile, multiplier: float
 ) -> Iterator[Problem]:
     """What a request and its tasks ask for above the profile's ceilings, worded as the guide to runs words it."""
     sizes = sizing.model_dump(exclude_none=True)
     for size, why in flag_problems(sizes, profile):
         yield Problem(f"execution.sandbox.{size}", why)
     for name, config in tasks:
-        for why in task_problems(config, sizes, profile):
+        for why in task_problems(config, sizes, profile, multiplier):
             yield Problem(f"tasks without images: {name}", why)

@@ -24,6 +24,7 @@ class Publication:
     tasks: Sequence[str] | None = None
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
+    limit: int | None = None
     skip_invalid: bool = False
     workspace: str | None = None
 
@@ -68,7 +69,7 @@ class Publisher:
         with StatusCache(settings.cache / "suites.db") as known:
             suite = read_suite(folder, cache=known)
             skipped = suite.skip_invalid(wanted.skip_invalid)
-            chosen = select(suite, wanted.tasks, include=wanted.include, exclude=wanted.exclude)
+            chosen = select(suite, wanted.tasks, include=wanted.include, exclude=wanted.exclude, limit=wanted.limit)
             service = Service(workspace, backend=Backend.of(self._services))
             with Client.over(service) as client:
                 published = publish_suite(

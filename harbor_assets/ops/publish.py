@@ -25,6 +25,7 @@ class Folder(dg.Config):
     tasks: list[str] = Field(default=[], description="Tasks by name or index. Empty: all.")
     include: list[str] = Field(default=[], description='Only tasks that fit one of these globs, such as ["csv-*"].')
     exclude: list[str] = Field(default=[], description="Without tasks that fit one of these globs.")
+    limit: int | None = Field(default=None, description="Only the first so many of what is left. Empty: all.")
     skip_invalid: bool = Field(
         default=False, description="Leave broken tasks out, and say which. Else one broken task refuses the suite."
     )
@@ -39,6 +40,7 @@ def publish(context: dg.OpExecutionContext, config: Folder, publisher: dg.Resour
         tasks=config.tasks or None,
         include=config.include,
         exclude=config.exclude,
+        limit=config.limit,
         skip_invalid=config.skip_invalid,
         workspace=config.workspace,
     )

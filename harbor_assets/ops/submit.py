@@ -44,6 +44,14 @@ class Submission(dg.Config):
     tasks: list[str] = Field(
         default=[], description='Tasks by name or index, such as ["3", "csv-report"]. Empty: all of the taskset.'
     )
+    agent_env: dict[str, str] = Field(
+        default={},
+        description="Variables of the agent. ${NAME} takes what NAME holds where trials run; a key is given only so.",
+        examples=[{"LOG_LEVEL": "debug", "OPENAI_API_KEY": "${OPENAI_API_KEY}"}],
+    )
+    agent_timeout_multiplier: float | None = Field(
+        default=None, description="Times the time that each task gives its agent. Empty: as the tasks say."
+    )
     attempts: int = Field(default=1, description="Trials of each task, from 1 to 1000.")
     max_concurrent: int | None = Field(
         default=None, description="Trials at the same time. Empty: as the settings of this home or deployment say."
@@ -69,7 +77,12 @@ class Submission(dg.Config):
         try:
             return RunRequest(
                 spec=Spec(
-                    target=Target(source=AgentSource(name=self.agent), n_attempts=self.attempts),
+                    target=Target(
+                        source=AgentSource(name=self.agent),
+                        n_attempts=self.attempts,
+                        env_vars=self.agent_env,
+                        agent_timeout_multiplier=self.agent_timeout_multiplier,
+                    ),
                     tasks=TaskSelection(taskset=self.taskset, select=self.tasks or None),
                 ),
                 execution=Execution(
@@ -87,7 +100,10 @@ class Submission(dg.Config):
                 timeout_seconds=self.timeout_seconds,
             )
         except ValidationError as error:
-            problems = "; ".join(f"{at['loc'][-1]} {at['input']!r}: {at['msg']}" for at in error.errors())
+            told = (f" {at['input']!r}" if at["loc"][-1] != "env_vars" else "" for at in error.errors())
+            problems = "; ".join(
+                f"{at['loc'][-1]}{shown}: {at['msg']}" for at, shown in zip(error.errors(), told, strict=True)
+            )
             raise dg.Failure(f"The run was not submitted: {problems}", allow_retries=False) from None
 
 

@@ -173,7 +173,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("docker_config", "docker config.json with registries' credentials", optional_file, lambda _: ""),
     Variable(
         "trial_variables",
-        "names that `${NAME}` in a task.toml may use on a cluster, by commas: variables that its workers are given",
+        "names that `${NAME}` in task.toml or --ae may use on a cluster, by commas: variables that workers are given",
         variables,
         lambda _: "",
     ),

@@ -56,7 +56,15 @@ def api(w: World, images: Images, tmp_path: Path) -> Api:
         executions=w.executions,
         sandboxes=Sandboxes(),
         logs=Logs(),
-        deployment=Deployment(owner="me", n_concurrent=4, timeout_seconds=60, harbor_version="0.26.0", version="0"),
+        deployment=Deployment(
+            owner="me",
+            n_concurrent=4,
+            timeout_seconds=60,
+            harbor_version="0.26.0",
+            version="0",
+            variables={"EVALS_KEY"},
+            variables_setting="HARBOR_ASSETS_TRIAL_VARIABLES",
+        ),
         profiles=FolderProfiles(tmp_path / "profiles"),
         images_of=lambda kind: images,
     )
@@ -235,3 +243,41 @@ def test_a_task_that_can_have_no_image_is_refused(api: Api, w: World, images: Im
     assert answer.json()["detail"].split("\n")[1:] == [
         "  tasks without images: b: image_impossible: it has neither a Dockerfile nor a docker_image"
     ]
+
+
+def test_a_multiplier_counts_where_times_are_bounded_and_in_the_trial_key(api: Api, w: World):
+    ref = publish(w, short={"agent": {"timeout_sec": 10}}, long={"agent": {"timeout_sec": 1000}}, open={})
+
+    def asked(multiplier: float | None, seconds: int = 7000) -> Any:
+        spec = {"tasks": {"taskset": ref}, "target": {"agent_timeout_multiplier": multiplier}}
+        return api("POST", RUNS, json={"spec": spec, "timeout_seconds": seconds})
+
+    assert asked(8).json()["detail"].split("\n")[1:] == [
+        "  tasks without images: long: timeout_exceeds_policy: agent and verifier together may take 8600 s (the agent "
+        "1000 s × 8), above max_lifetime_seconds = 7200 of sandbox profile 'standard'; lower the multiplier or "
+        "timeout_sec in task.toml, or choose another profile",
+        "  long: timeout_exceeds_run: the agent's 1000 s × 8 = 8000 s is above the run's own timeout_seconds = 7000; "
+        "lower the multiplier, or give the run more time",
+    ]
+    assert asked(None, 5).status_code == 201  # a run that is merely short may end first
+    plans = [w.catalog.get_run(asked(by).json()["run"]["id"]).plan for by in (None, 1, 2, 0.5)]
+    assert [plan.agent_timeout_multiplier for plan in plans] == [None, None, 2, 0.5]
+    assert [plan.tasks[0].trial_key == plans[0].tasks[0].trial_key for plan in plans] == [True, True, False, False]
+
+
+def test_variables_are_planned_and_a_reference_must_be_one_that_trials_are_given(api: Api, w: World):
+    ref = publish(w, a={})
+
+    def asked(route: str, **variables: str) -> Any:
+        spec: dict[str, Any] = {"target": {"env_vars": variables}}
+        if route == RUNS:
+            spec["tasks"] = {"taskset": ref}
+        return api("POST", route, json={"spec": spec})
+
+    for route in (RUNS, f"{RUNS}:check"):
+        assert asked(route, API_KEY="${EVALS_KEY}", B="${NOPE}").json()["detail"].split("\n")[1:] == [
+            "  spec.target.env_vars: B = '${NOPE}': NOPE is not set where trials run; set it there, and name it in "
+            "HARBOR_ASSETS_TRIAL_VARIABLES"
+        ]
+    run_id = asked(RUNS, API_KEY="${EVALS_KEY}", LOG="debug").json()["run"]["id"]
+    assert w.catalog.get_run(run_id).plan.agent.env == {"API_KEY": "${EVALS_KEY}", "LOG": "debug"}

@@ -352,3 +352,58 @@ def test_the_oracle_is_warned_of_tasks_without_a_solution(cli: Cli, suite: Path)
     assert "geo-task-001" in said.err
     assert "no solution/solve.sh" in said.err
     assert "solution" not in cli("runs", "submit", "--harbor-dir", suite, "--agent", "nop").err
+
+
+# --- the agent's variables and time -------------------------------------------------------------------------------
+
+
+def test_variables_and_time_of_the_agent_are_planned_and_asked_for_again(cli: Cli, suite: Path, w: World):
+    words = ("--ae", "LOG_LEVEL=debug", "--ae", "EQUATION=a=b c", "--agent-timeout-multiplier", "2.5")
+    said = cli("runs", "submit", "--harbor-dir", suite, *words)
+    assert said.code == 0
+    (again,) = (line for line in said.out.splitlines() if line.startswith("Rerun these tasks: "))
+    assert cli(*shlex.split(again.removeprefix("Rerun these tasks: harbor-assets "))).code == 0
+    first, second = (w.catalog.get_run(run).plan for run in w.executions.started)
+    assert first.agent.env == second.agent.env == {"LOG_LEVEL": "debug", "EQUATION": "a=b c"}
+    assert first.agent_timeout_multiplier == second.agent_timeout_multiplier == 2.5
+    assert [task.trial_key for task in first.tasks] == [task.trial_key for task in second.tasks]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--ae", "sk-hush-hush-hush-hush"), "--ae: number 1 is no KEY=VALUE"),
+        (("--ae", "=hush"), "--ae: number 1 is no KEY=VALUE"),
+        (("--ae", "A=1", "--ae", "A=hush"), "--ae: A is given twice"),
+        (("--ae", "9A=hush"), "--ae: number 1 is no KEY=VALUE"),
+        (
+            ("--ae", "ANTHROPIC_API_KEY=hush"),
+            "--ae: ANTHROPIC_API_KEY is named like a credential, and those are never given as text: write "
+            "'ANTHROPIC_API_KEY=${NAME}' in single quotes",
+        ),
+        (("--agent-timeout-multiplier", "0"), "--agent-timeout-multiplier: must be above 0"),
+        (("--agent-timeout-multiplier", "inf"), "--agent-timeout-multiplier: must be at most 100"),
+        (("--spec-file", "x.json", "--ae", "A=hush"), "--ae: not beside --spec-file; write it in the file"),
+    ],
+)
+def test_bad_variables_and_times_are_refused_without_a_value(
+    cli: Cli, suite: Path, w: World, words: tuple[str, ...], says: str
+):
+    said = cli("runs", "submit", "--harbor-dir", suite, *words)
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err
+    assert "hush" not in said.err
+    assert w.artifacts.objects == {}
+
+
+def test_the_oracle_is_told_of_stored_tasks_without_a_solution(cli: Cli, suite: Path, w: World, tmp_path: Path):
+    make.make_task(suite, "bare", native_id="tests/bare", solve=None)
+    ref = cli("tasksets", "create", "--harbor-dir", suite).out.splitlines()[-1]
+    w.look_at_archives(tmp_path / "unpacked")
+    told = cli("runs", "submit", "--taskset", ref)
+    assert told.code == 0
+    assert told.err == (
+        "Warning: geo-bare: no solution/solve.sh, so the agent oracle has nothing to apply and its trials will fail\n"
+    )
+    assert cli("runs", "submit", "--taskset", ref, "-x", "bare").err == ""
+    assert cli("runs", "submit", "--taskset", ref, "--agent", "nop").err == ""

@@ -41,6 +41,8 @@ def test_a_trial_id_is_a_safe_folder_name(name: str, index: int, k: int) -> None
     [
         {"task_digest": "b" * 64},
         {"agent": AgentSpec(name="nop")},
+        {"agent": AgentSpec(name="oracle", env={"A": "b"})},
+        {"multipliers": {"agent_timeout": 2.0}},
         {"harbor_version": "0.27.0"},
         {"sizing": Sizing(cpus=2)},
         {"reward_key": "other"},
@@ -64,3 +66,19 @@ def test_what_decides_a_reward_moves_the_trial_key(change: dict[str, object]) ->
     assert trial_key(**base) != trial_key(**{**base, **change})  # type: ignore[arg-type]
     why = SandboxChoice(kind="process", why="another reason", fingerprint="f", notes=("n",))
     assert trial_key(**base) == trial_key(**{**base, "sandbox": why})  # type: ignore[arg-type]
+
+
+def test_a_trial_key_is_that_of_runs_stored_before_there_were_variables() -> None:
+    key = trial_key(
+        task_digest=HEX,
+        images={},
+        agent=AgentSpec(name="oracle", kwargs={"a": 1}),
+        model=None,
+        harbor_version="0.26.0",
+        sizing=Sizing(cpus=2),
+        network={},
+        multipliers={},
+        reward_key="reward",
+        sandbox=SandboxChoice(kind="process", why="x", fingerprint="f"),
+    )
+    assert key == "7dd1778686a140812efa87529a89fd6311a8185600e878ffd29ff54e877e9b48"

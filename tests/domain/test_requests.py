@@ -166,3 +166,56 @@ def test_what_proves_who_calls_is_seen_under_any_name(text: str):
 )
 def test_what_is_only_like_it_is_let_pass(text: str):
     assert list(plaintext({"x": text})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("OPENAI_API_KEY", "hunter22", "OPENAI_API_KEY is named like a credential"),
+        ("GH_TOKEN", "12345678", "GH_TOKEN is named like a credential"),
+        ("OPENAI_API_KEY", "", "OPENAI_API_KEY is empty; is the variable set"),
+        ("HARMLESS", "sk-abcdefghijklmnop", "HARMLESS looks like a key"),
+        ("PROXY", "http://me:hunter22@proxy.test", "PROXY looks like a key"),
+        ("GREETING", "hello ${USER}", "GREETING holds ${ beside other text"),
+        ("GREETING", "${USER:-nobody}", "GREETING holds ${ beside other text"),
+        ("HARMLESS", "${OPENAI_API_KEY}", "HARMLESS takes OPENAI_API_KEY, which is named like a credential"),
+        ("A", "b\0c", "A holds a NUL"),
+    ],
+)
+def test_a_secret_of_an_agent_comes_by_reference_alone_and_is_never_repeated(name: str, value: str, says: str):
+    (problem,) = problems({"spec": {"target": {"env_vars": {name: value}}}, "execution": {}})
+    assert problem.startswith(f"spec.target.env_vars: {says}")
+    assert "hunter22" not in problem
+    assert "abcdefghijklmnop" not in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_API_KEY", "${EVALS_KEY}"),
+        ("MAX_TOKENS", "4096"),  # Harbor takes the plural for no credential
+        ("FORCE_AUTH", "1"),
+        ("LOG_LEVEL", "debug"),
+        ("LINES", "a\nb"),
+        ("EMPTY", ""),
+    ],
+)
+def test_other_variables_of_an_agent_are_let_pass(name: str, value: str):
+    assert problems({"spec": {"target": {"env_vars": {name: value}}}, "execution": {}}) == []
+
+
+def test_what_harbor_scrubs_is_what_may_hold_a_secret():
+    from harbor.utils.env import is_bool_env_value, is_sensitive_env_key
+
+    for name in ("API_KEY", "MAX_TOKENS", "GH_TOKEN", "PASSWORD_FILE", "PATH", "AUTHOR"):
+        refused = problems({"spec": {"target": {"env_vars": {name: "plain"}}}, "execution": {}})
+        assert bool(refused) == is_sensitive_env_key(name)
+    for value in ("true", "1", "yes", "0", "no", "False"):
+        assert is_bool_env_value(value)
+        assert problems({"spec": {"target": {"env_vars": {"API_KEY": value}}}, "execution": {}}) == []
+
+
+@pytest.mark.parametrize("multiplier", [0, -1, 101, float("nan"), float("inf"), "two"])
+def test_a_multiplier_is_a_sensible_number(multiplier: Any):
+    (problem,) = problems(target(agent_timeout_multiplier=multiplier))
+    assert problem.startswith("spec.target.agent_timeout_multiplier: must be ")

@@ -25,6 +25,7 @@ from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.sdk.client import Client
 from harbor_assets.interfaces.sdk.connection import Service
 from harbor_assets.interfaces.sdk.evaluator import Evaluator
+from harbor_assets.sources.folders import ArchiveTaskFolders
 from harbor_assets.templating import SandboxedTemplates
 from tests.fakes.artifacts import MemoryArtifacts
 
@@ -124,6 +125,10 @@ class World:
             metrics=self.catalog,
             agent_evals=lambda: self.agent_evals,
         )
+
+    def look_at_archives(self, root: Path) -> None:
+        """Let the service see the files of stored tasks, which it then unpacks to `root`."""
+        self.evaluations._folders = ArchiveTaskFolders(self.artifacts, root)
 
     def publish(self, *names: str, taskset: str = "suite") -> str:
         """Store tasks and a taskset of them; returns its pinned reference."""

@@ -55,13 +55,23 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 def test_a_submission_is_the_request_of_the_command_line():
     evaluations = Evaluations()
     result = submit(
-        evaluations, taskset="w/s", agent="nop", tasks=["0", "b"], attempts=3, max_concurrent=2, cpus=1.5, workspace="w"
+        evaluations,
+        taskset="w/s",
+        agent="nop",
+        agent_env={"LOG_LEVEL": "debug"},
+        agent_timeout_multiplier=2.0,
+        tasks=["0", "b"],
+        attempts=3,
+        max_concurrent=2,
+        cpus=1.5,
+        workspace="w",
     )
     assert result.success
     ((workspace, request, key),) = evaluations.asked
     assert (workspace, key) == ("w", f"dagster-{result.run_id}")
     assert request.spec.tasks.select == ["0", "b"]
     assert (request.spec.target.source.name, request.spec.target.n_attempts) == ("nop", 3)
+    assert (request.spec.target.env_vars, request.spec.target.agent_timeout_multiplier) == ({"LOG_LEVEL": "debug"}, 2)
     assert (request.execution.sandbox.kind, request.execution.sandbox.cpus) == ("auto", 1.5)
     assert request.execution.max_concurrent_task_jobs == 2
 
@@ -69,6 +79,9 @@ def test_a_submission_is_the_request_of_the_command_line():
 def test_a_value_that_breaks_a_rule_is_named_and_nothing_is_asked_for():
     evaluations = Evaluations()
     assert "n_attempts 0: " in failure(submit(evaluations, taskset="w/s", attempts=0))
+    secret = failure(submit(evaluations, taskset="w/s", agent_env={"API_KEY": "hush"}))
+    assert "API_KEY is named like a credential" in secret
+    assert "hush" not in secret
     assert evaluations.asked == []
 
 
@@ -99,6 +112,9 @@ def test_a_folder_is_published_as_partitions_twice_the_same(tmp_path: Path):
         assert len(tasks) == 2
         assert instance.get_materialized_partitions(dg.AssetKey("harbor_task")) == set(tasks)
         assert len(instance.get_dynamic_partitions("taskset")) == 1
+        assert publish(instance, folder=str(suite), limit=1).success
+        assert len(instance.get_dynamic_partitions("task")) == 2
+        assert len(instance.get_dynamic_partitions("taskset")) == 2
 
 
 def test_a_broken_suite_is_refused_by_name(tmp_path: Path):

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,8 +42,8 @@ def home() -> Iterator[Path]:
 def run_trial(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTrial:
     monkeypatch.setenv("HARBOR_TELEMETRY", "0")
 
-    def call(task: Path, *, agent: str = "oracle") -> Ended:
-        plan = make_plan(["x"], agent=AgentSpec(name=agent))
+    def call(task: Path, *, agent: str = "oracle", env: dict[str, str] | None = None, **plan_fields: Any) -> Ended:
+        plan = make_plan(["x"], agent=AgentSpec(name=agent, env=env or {}), **plan_fields)
         runner = HarborTrialRunner(lambda plan, _: process_environment(plan, home=home))
         folder = tmp_path / "trials" / f"{task.name}-{agent}-{os.urandom(2).hex()}"
         ending = asyncio.run(runner.run(plan, plan.tasks[0], 1, source=task, folder=folder))

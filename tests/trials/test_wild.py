@@ -49,3 +49,26 @@ def test_long_output_is_cut_and_counted(run_trial: RunTrial, tmp_path: Path) -> 
     kept = 64 << 20
     for name in ("agent/oracle.txt", "verifier/test-stdout.txt"):
         assert kept - 1024 < (ended.folder / name).stat().st_size <= kept
+
+
+def test_an_agents_variables_reach_it_and_nobody_else_and_a_secret_stays_out_of_its_files(
+    run_trial: RunTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALS_KEY", "hunter2-hunter2")
+    task = make.make_task(
+        tmp_path,
+        "variables",
+        solve='said="$LOG_LEVEL $API_KEY"\necho $said\n[ "$said" = "debug hunter2-hunter2" ] && touch /app/answer.txt',
+        test='[ -f /app/answer.txt ] && [ -z "$API_KEY$LOG_LEVEL" ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt',
+    )
+    ended = run_trial(task, env={"LOG_LEVEL": "debug", "API_KEY": "${EVALS_KEY}"})
+    assert ended.ending.reward == 1
+    written = [path.read_bytes() for path in ended.folder.rglob("*") if path.is_file()]
+    assert any(b"${EVALS_KEY}" in text for text in written)
+    assert not any(b"hunter2" in text for text in written)
+
+
+def test_a_multiplier_gives_the_agent_more_time(run_trial: RunTrial, tmp_path: Path) -> None:
+    slow = make.make_task(tmp_path, "slow", agent={"timeout_sec": 1.0}, solve=f"sleep 2\n{make.SOLVE}")
+    assert run_trial(slow).ending.reason is Reason.GRADED_AFTER_AGENT_TIMEOUT
+    assert run_trial(slow, agent_timeout_multiplier=10.0).ending.reason is Reason.GRADED

@@ -1,5 +1,6 @@
 """What a run is to be like, from the flags of the command line or from a request file: never from both."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harbor_assets.domain.errors import Problem, Refused
-from harbor_assets.domain.requests import VALUES_UNSEEN, RequestFile
+from harbor_assets.domain.requests import VALUES_UNSEEN, VARIABLE, RequestFile
 from harbor_assets.domain.validation import problems_of
 from harbor_assets.interfaces.cli.bodies import read_document
 
@@ -16,6 +17,8 @@ _REFUSED = "The run was not submitted:"
 # field of Asked -> the flag, and the place of its value in a request
 _FLAGS = {
     "agent": ("--agent", "spec.target.source.name"),
+    "agent_env": ("--ae", "spec.target.env_vars"),
+    "agent_timeout_multiplier": ("--agent-timeout-multiplier", "spec.target.agent_timeout_multiplier"),
     "n_attempts": ("--n-attempts", "spec.target.n_attempts"),
     "sandbox": ("--sandbox", "execution.sandbox.kind"),
     "profile": ("--sandbox-profile", "execution.sandbox.profile"),
@@ -32,6 +35,8 @@ class Asked:
 
     spec_file: str | None = None
     agent: str | None = None
+    agent_env: tuple[str, ...] | None = None  # KEY=VALUE
+    agent_timeout_multiplier: float | None = None
     n_attempts: int | None = None
     sandbox: str | None = None
     profile: str | None = None
@@ -54,17 +59,18 @@ class Asked:
             at = document
             for parent in parents:
                 at = at.setdefault(parent, {})
-            at[last] = value
+            at[last] = value if not isinstance(value, tuple) else _pairs(value)
         try:
             return RequestFile.model_validate(document)
         except ValidationError as error:
             flags = {path: flag for flag, path in _FLAGS.values()}
-            problems = [Problem(flags.get(p.subject, p.subject), p.message) for p in problems_of(error, RequestFile)]
+            found = problems_of(error, RequestFile, quiet=VALUES_UNSEEN)
+            problems = [Problem(flags.get(p.subject, p.subject), p.message) for p in found]
             raise Refused(_REFUSED, problems) from None
 
     def words(self) -> list[str]:
         """What a printed command must say to ask for the same."""
-        given = [word for flag, _, value in self._given() if flag != "--agent" for word in (flag, _word(value))]
+        given = [word for flag, _, value in self._given() if flag != "--agent" for word in _words(flag, value)]
         if self.spec_file is not None:
             return ["--spec-file", self.spec_file]
         return ["--agent", self.agent or "oracle", *given]
@@ -75,8 +81,27 @@ class Asked:
         ]
 
 
-def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _words(flag: str, value: Any) -> list[str]:
+    if isinstance(value, tuple):
+        return [word for one in value for word in (flag, one)]
+    return [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    """The variables of `--ae`. Raises `Refused`, without a value, for one that is no KEY=VALUE or is given twice."""
+    pairs: dict[str, str] = {}
+    problems: list[Problem] = []
+    for at, word in enumerate(words, 1):
+        name, equals, value = word.partition("=")
+        if not equals or not VARIABLE.fullmatch(name):
+            how = "is no KEY=VALUE, KEY being letters, digits and _; write as LOG_LEVEL=debug"
+            problems.append(Problem("--ae", f"number {at} {how}"))  # unnamed: it may be a key by mistake
+        elif name in pairs:
+            problems.append(Problem("--ae", f"{name} is given twice"))
+        pairs[name] = value
+    if problems:
+        raise Refused(_REFUSED, problems)
+    return pairs
 
 
 def read_request_file(path: Path) -> RequestFile:

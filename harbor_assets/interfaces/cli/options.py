@@ -78,6 +78,24 @@ Agent = Annotated[
         show_default=False,
     ),
 ]
+AgentEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ae",
+        metavar="KEY=VALUE",
+        help="A variable of the agent; '${NAME}' takes what NAME holds where trials run. A key only so. Repeatable.",
+        show_default=False,
+    ),
+]
+AgentTimeoutMultiplier = Annotated[
+    float | None,
+    typer.Option(
+        "--agent-timeout-multiplier",
+        metavar="F",
+        help="Give agents F times the time that their task gives them.",
+        show_default=False,
+    ),
+]
 NAttempts = Annotated[
     int | None,
     typer.Option(

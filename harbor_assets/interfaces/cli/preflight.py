@@ -5,8 +5,9 @@ from pathlib import Path
 
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.obstacles import TOLD_FILES
+from harbor_assets.domain.plans import ORACLE
 from harbor_assets.domain.preflight import CandidateTask, RunCheck
-from harbor_assets.domain.requests import RequestFile
+from harbor_assets.domain.requests import RequestFile, TaskSelection
 from harbor_assets.domain.suites import SourceTask
 from harbor_assets.interfaces.cli.output import note
 from harbor_assets.interfaces.cli.session import Session
@@ -34,6 +35,20 @@ def check_run(session: Session, tasks: Sequence[SourceTask], wanted: RequestFile
             problems |= dict.fromkeys(refused.problems)  # what is wrong with the request itself is told each time
     if problems:
         raise Refused(message, list(problems))
+    _tell_without_solution(lacking)
+
+
+def check_stored(session: Session, stored: TaskSelection, wanted: RequestFile) -> None:
+    """Tell of stored tasks that the run's agent cannot solve. Raises `Refused` for a request that cannot run."""
+    if wanted.spec.target.source.name != ORACLE:
+        return
+    asked = RunCheck(
+        spec=wanted.spec, execution=wanted.execution, timeout_seconds=wanted.timeout_seconds, stored=stored
+    )
+    _tell_without_solution(session.evaluator.runs.check(asked).without_solution)
+
+
+def _tell_without_solution(lacking: Sequence[str]) -> None:
     if lacking:
         more = f", … ({len(lacking)} tasks)" if len(lacking) > NAMES_SHOWN else ""
         note(

@@ -7,6 +7,8 @@ import typer
 
 from harbor_assets.interfaces.cli.options import (
     Agent,
+    AgentEnv,
+    AgentTimeoutMultiplier,
     BaseUrl,
     Cpus,
     Exclude,
@@ -69,6 +71,8 @@ def submit(
     limit: Limit = None,
     spec_file: SpecFile = None,
     agent: Agent = None,
+    agent_env: AgentEnv = None,
+    agent_timeout_multiplier: AgentTimeoutMultiplier = None,
     n_attempts: NAttempts = None,
     sandbox: Sandbox = None,
     sandbox_profile: SandboxProfile = None,
@@ -111,6 +115,8 @@ def submit(
         asked=Asked(
             spec_file=spec_file,
             agent=agent,
+            agent_env=tuple(agent_env) if agent_env else None,
+            agent_timeout_multiplier=agent_timeout_multiplier,
             n_attempts=n_attempts,
             sandbox=sandbox,
             profile=sandbox_profile,

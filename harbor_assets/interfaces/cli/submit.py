@@ -12,7 +12,7 @@ from harbor_assets.interfaces.cli.asked import Asked
 from harbor_assets.interfaces.cli.building import see_to_images
 from harbor_assets.interfaces.cli.edge import INTERRUPTED, REFUSED
 from harbor_assets.interfaces.cli.output import Output, command, note
-from harbor_assets.interfaces.cli.preflight import check_run
+from harbor_assets.interfaces.cli.preflight import check_run, check_stored
 from harbor_assets.interfaces.cli.publishing import publish
 from harbor_assets.interfaces.cli.session import Session, open_session
 from harbor_assets.interfaces.cli.signals import remembered
@@ -99,6 +99,7 @@ class Submission:
         else:
             names = None if chosen.all_taken else [task.stored_name for task in chosen.tasks]
             selection = TaskSelection(taskset=chosen.taskset.ref, select=names)
+            check_stored(session, selection, wanted)
         return wanted.request(selection, list(chosen.skipped))
 
     def _tell(self, session: Session, chosen: Chosen, submitted: Submitted, out: Output) -> None:

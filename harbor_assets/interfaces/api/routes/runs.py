@@ -44,7 +44,9 @@ def check_router(evaluations: Evaluations) -> APIRouter:
     @router.post("/runs:check", response_model=RunChecked)
     def check(workspace: Name, body: RunCheck) -> Response:
         """Whether tasks that are not stored yet could run as asked: 200, or 422 with every problem. Stores nothing."""
-        return model(evaluations.check(body))
+        if body.stored:
+            need_reader(of_refs([body.stored.taskset], workspace))
+        return model(evaluations.check(workspace, body))
 
     return router
 
