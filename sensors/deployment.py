@@ -52,10 +52,13 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
         name="reaper",
         minimum_interval_seconds=seldom,
         default_status=running,
-        description="Deletes what runs that have ended left in the cluster.",
+        description="Deletes what runs that have ended left in the cluster, and says how much that was.",
     )
     def reaper(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        return _say(wire(settings).upkeep.reap())
+        lines = wire(settings).upkeep.reap().lines()
+        for line in lines:
+            context.log.info(line)
+        return _say(lines)
 
     return [settle, deadlines, reaper, publication_sensor(settings), retention_sensor(settings)]
 

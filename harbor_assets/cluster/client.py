@@ -10,7 +10,8 @@ from typing import Any, Literal
 from harbor_assets.domain.errors import Conflict, HarborAssetsError, NotFound, Refused, ServiceUnavailable
 
 Object = dict[str, Any]
-Kind = Literal["jobs", "pods", "secrets", "configmaps"]
+Kind = Literal["jobs", "pods", "secrets", "configmaps", "volumes"]  # volumes: claims of them
+KEPT_UNREAD: tuple[Kind, ...] = ("secrets", "configmaps", "volumes")  # deleted by label, without a right to read them
 
 _TIMEOUT = (5, 30)  # seconds to connect and to answer: a list of a thousand pods takes under two
 _BODY_MAX = 600  # characters of the server's own words in an error
@@ -71,12 +72,18 @@ class ClusterClient:
         """False if there was none."""
         return self._gone_or(lambda: self._core.delete_namespaced_pod(name, self.namespace, **_RAW))
 
-    def delete_all(self, kind: Literal["secrets", "configmaps"], selector: str) -> int:
-        """Delete by label in one request, which needs no right to read; how many the server named."""
-        name = "secret" if kind == "secrets" else "config_map"
+    def delete_all(self, kind: Kind, selector: str, *, dry_run: bool = False) -> Sequence[Object]:
+        """Delete by label in one request, which needs no right to read; the metadata of what the server named.
+
+        With `dry_run` nothing is deleted: it answers what there is. Raises ValueError for a selector that fits all.
+        """
+        if not selector:
+            raise ValueError(f"no selector: this would delete all {kind} of {self.namespace}")
+        name = _COLLECTIONS[kind]
         call = getattr(self._core, f"delete_collection_namespaced_{name}")
-        answer = self._call(lambda: call(self.namespace, label_selector=selector, **_RAW))
-        return len(answer.get("items") or ())
+        extra = {"dry_run": "All"} if dry_run else {}
+        answer = self._call(lambda: call(self.namespace, label_selector=selector, **extra, **_RAW))
+        return [item["metadata"] for item in answer.get("items") or ()]
 
     def _gone_or(self, call: Callable[[], Any]) -> bool:
         try:
@@ -96,6 +103,11 @@ class ClusterClient:
             raise ServiceUnavailable(f"The API server did not answer: {type(error).__name__}: {error}") from error
 
 
+_COLLECTIONS: Mapping[Kind, str] = {
+    "secrets": "secret",
+    "configmaps": "config_map",
+    "volumes": "persistent_volume_claim",
+}
 _RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": _TIMEOUT}
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from harbor_assets.cluster import diagnosis
 from harbor_assets.cluster.client import ClusterClient
 from harbor_assets.cluster.manifests import RUN_TAG, TIMEOUT_TAG, task_index
-from harbor_assets.cluster.reaper import reap, remove_run
+from harbor_assets.cluster.reaper import Reaped, Why, reap, remove_run
 from harbor_assets.cluster.settlement import Tried
-from harbor_assets.domain.errors import NotFound, Refused, ServiceUnavailable
+from harbor_assets.domain.errors import Broken, NotFound, Refused, ServiceUnavailable
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.account import Lost
 from harbor_assets.engine.ports import RunCatalog
@@ -102,7 +102,11 @@ class ClusterExecutions:
 
     def clean(self) -> Sequence[str]:
         """Remove what ended runs left in the cluster."""
-        return [f"{run_id}: {removed}" for run_id, removed in reap(self._client, self._ended).items()]
+        return self.reap().lines()
+
+    def reap(self, *, dry_run: bool = False) -> Reaped:
+        """The same, with its counts; with `dry_run`, what there is to remove."""
+        return reap(self._client, self._ended, dry_run=dry_run)
 
     def stop(self, run_id: str) -> None:
         """End the run's worker and delete its Jobs, with or without a worker that lives. Idempotent."""
@@ -173,14 +177,17 @@ class ClusterExecutions:
                     found.setdefault(index, known)
         return found
 
-    def _ended(self, run_ids: Collection[str]) -> list[str]:
-        return [run_id for run_id in run_ids if self._is_over(run_id)]
+    def _ended(self, run_ids: Collection[str]) -> dict[str, Why]:
+        found = {run_id: self._why_over(run_id) for run_id in run_ids}
+        return {run_id: why for run_id, why in found.items() if why}
 
-    def _is_over(self, run_id: str) -> bool:
+    def _why_over(self, run_id: str) -> Why | None:
         try:
-            return self._runs.get_run(run_id).phase.terminal
+            return Why.ENDED if self._runs.get_run(run_id).phase.terminal else None
         except NotFound:
-            return True
+            return Why.UNKNOWN
+        except Broken:  # its phase can be told all the same
+            return Why.ENDED if run_id in self._runs.ended_runs() else None
 
     # --- submit ---------------------------------------------------------------------------------------------------
 

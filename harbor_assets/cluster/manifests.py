@@ -11,6 +11,7 @@ PART_OF = {"app.kubernetes.io/part-of": "harbor-assets"}
 RUN_LABEL = "harbor/run-id"
 TASK_LABEL = "harbor/task"
 ROLE_LABEL, SETTLING = "harbor/role", "settle"  # of the Job that merges an ended run
+COMPONENT_LABEL, SANDBOX = "app.kubernetes.io/component", "sandbox"  # as sandboxes/kubernetes marks its pods
 RUN_TAG = "harbor/run_id"  # of a Dagster run; as in assets/runs.py, which this layer cannot import
 TIMEOUT_TAG = "harbor/timeout_seconds"
 
@@ -68,6 +69,11 @@ def labels(run_id: str, index: int | None = None) -> dict[str, str]:
 def of_run(run_id: str) -> str:
     """The label selector of what runs a run. What settles it is left out: it goes by itself soon after its end."""
     return f"{RUN_LABEL}={run_id},{ROLE_LABEL}!={SETTLING}"
+
+
+def of_runs() -> str:
+    """The same for all runs."""
+    return f"{RUN_LABEL},{ROLE_LABEL}!={SETTLING}"
 
 
 def step_config(run_id: str, step_key: str, pods: WorkerPods, *, timeout_seconds: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from harbor_assets.cluster.client import ClusterClient
 from harbor_assets.cluster.executions import ClusterExecutions
-from harbor_assets.cluster.reaper import remove_run
+from harbor_assets.cluster.reaper import Reaped, remove_run
 from harbor_assets.cluster.settlement import Order, given_up, order
 from harbor_assets.domain.errors import Broken, HarborAssetsError, Refused
 from harbor_assets.domain.phases import ResultState, RunPhase
@@ -72,9 +72,10 @@ class Upkeep:
         """Write the run's end, last of all."""
         self._engine.finish(run_id, settled)
 
-    def reap(self) -> list[str]:
-        """Remove what runs that have ended left in the cluster."""
-        return list(self._executions.clean())
+    def reap(self, *, dry_run: bool = False) -> Reaped:
+        """Remove what nobody needs any more: of runs that have ended, of runs that the catalog does not know, and the
+        sandboxes of workers that are dead. With `dry_run` it only counts."""
+        return self._executions.reap(dry_run=dry_run)
 
     def _attend(self, run: Run, orders: list[Order]) -> str | None:
         if self._executions.alive(run.id):

@@ -11,10 +11,11 @@ import pytest
 
 from harbor_assets.cluster import executions as module
 from harbor_assets.cluster.executions import ClusterExecutions, partition_key
+from harbor_assets.cluster.reaper import Why
 from harbor_assets.cluster.settlement import TRIES_MAX, Order
 from harbor_assets.cluster.upkeep import Upkeep
 from harbor_assets.domain.endings import Ending
-from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.domain.errors import Broken, Refused, ServiceUnavailable
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.engine.account import row
@@ -22,6 +23,7 @@ from harbor_assets.partitions import RUN_TASKS, RUNS, run_task_key
 from tests.engine.test_execution import RUN, House, graded
 from tests.fakes.cluster import MemoryCluster
 
+STRANGE = "run-ffffffffffffffff"
 WORKSPACE = "load_from: [{grpc_server: {host: code, port: 4000, location_name: harbor_assets}}]"
 INSTANCE = """
 run_coordinator: {module: dagster.core.run_coordinator, class: QueuedRunCoordinator}
@@ -288,10 +290,26 @@ def test_the_reaper_takes_what_ended_and_unknown_runs_left_and_nothing_else(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harbor_assets.cluster.reaper.MIN_AGE_SECONDS", -5.0)
-    for name, run_id in (("mine", RUN), ("strange", "run-ffffffffffffffff")):
+    for name, run_id in (("mine", RUN), ("strange", STRANGE)):
         place.cluster.add_pod(name, {"harbor/run-id": run_id})
     place.cluster.add_pod("neighbour", {"app": "other"})
-    (line,) = place.upkeep.reap()
-    assert line.startswith("run-ffffffffffffffff: deleted 0 Jobs, 1 pods")
+    assert [(run, why) for run, (why, _) in place.upkeep.reap(dry_run=True).runs.items()] == [(STRANGE, Why.UNKNOWN)]
+    total, line = place.upkeep.reap().lines()
+    assert total.startswith("1 runs: deleted 0 Jobs, 1 pods")
+    assert line.startswith(f"{STRANGE}: deleted 0 Jobs, 1 pods")
+    assert line.endswith("(the catalog knows no such run)")
     place.cluster.end_pods()
     assert set(place.cluster.pods) == {"mine", "neighbour"}
+
+
+def test_the_reaper_of_a_run_whose_plan_cannot_be_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harbor_assets.cluster.reaper.MIN_AGE_SECONDS", -5.0)
+    place.cluster.add_pod("mine", {"harbor/run-id": RUN})
+
+    def broken(run_id: str) -> Any:
+        raise Broken(f"plan_unreadable: run {run_id}")
+
+    monkeypatch.setattr(place.house.catalog, "get_run", broken)
+    assert place.upkeep.reap().lines() == []  # it goes on
+    monkeypatch.setattr(place.house.catalog, "ended_runs", lambda: [RUN])
+    assert place.upkeep.reap().total.pods == 1

@@ -51,7 +51,8 @@ def rights(group: str, resource: str, verbs: str) -> set[tuple[str, str, str]]:
 
 def test_rights_are_these_and_no_more():
     jobs = rights("batch", "jobs", "create list delete") | rights("batch", "jobs/status", "get")
-    bags = {right for kind in ("secrets", "configmaps") for right in rights("", kind, "deletecollection")}
+    unread = ("secrets", "configmaps", "persistentvolumeclaims")
+    bags = {right for kind in unread for right in rights("", kind, "deletecollection")}
     assert rules("harbor-assets-service") == jobs | rights("", "pods", "list delete") | bags
     assert rules("harbor-assets-run-worker") == jobs | rights("", "pods", "list")
     assert rules("harbor-assets-trial-worker") == (

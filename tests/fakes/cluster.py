@@ -21,9 +21,10 @@ class MemoryCluster:
         self.fail: Exception | None = None
         self.refuse: dict[str, Exception] = {}
         self.calls: list[str] = []
+        self.unread: dict[str, dict[str, dict[str, str]]] = {}  # kind -> name -> labels
 
     def add_pod(self, name: str, labels: dict[str, str], job: str | None = None, status: Object | None = None) -> None:
-        owners = [{"uid": self.jobs[job]["metadata"]["uid"]}] if job else []
+        owners = [{"kind": "Job", "uid": self.jobs[job]["metadata"]["uid"]}] if job else []
         self.pods[name] = {"metadata": _meta(name, labels) | {"ownerReferences": owners}, "status": status or {}}
 
     def end_pods(self) -> None:
@@ -31,18 +32,11 @@ class MemoryCluster:
 
     def list(self, kind: str, selector: str, *, cached: bool = False, unfinished: bool = False) -> Sequence[Object]:
         self._call(f"list {kind}")
-        unwanted = [part.partition("!=") for part in selector.split(",") if "!=" in part]
-        wanted = [part.partition("=") for part in selector.split(",") if "!=" not in part]
         items = self.jobs if kind == "jobs" else self.pods
         return [
             item
             for item in items.values()
-            if all(
-                k in item["metadata"]["labels"] and (not eq or item["metadata"]["labels"][k] == v)
-                for k, eq, v in wanted
-            )
-            and all(item["metadata"]["labels"].get(k) != v for k, _, v in unwanted)
-            and not (unfinished and item["status"].get("succeeded"))
+            if _fits(selector, item["metadata"]["labels"]) and not (unfinished and item["status"].get("succeeded"))
         ]
 
     def job(self, name: str) -> Object:
@@ -75,14 +69,28 @@ class MemoryCluster:
             self.pods[name]["metadata"]["deletionTimestamp"] = "now"
         return name in self.pods
 
-    def delete_all(self, kind: str, selector: str) -> int:
-        self._call(f"delete {kind}")
-        return 0
+    def delete_all(self, kind: str, selector: str, *, dry_run: bool = False) -> Sequence[Object]:
+        self._call(f"{'look for' if dry_run else 'delete'} {kind}")
+        there = self.unread.get(kind, {})
+        found = [name for name, labels in there.items() if _fits(selector, labels)]
+        answer = [_meta(name, there[name]) for name in found]
+        if not dry_run:
+            for name in found:
+                del there[name]
+        return answer
 
     def _call(self, what: str) -> None:
         if self.fail:
             raise self.fail
         self.calls.append(what)
+
+
+def _fits(selector: str, labels: dict[str, str]) -> bool:
+    unwanted = [part.partition("!=") for part in selector.split(",") if "!=" in part]
+    wanted = [part.partition("=") for part in selector.split(",") if "!=" not in part]
+    return all(k in labels and (not eq or labels[k] == v) for k, eq, v in wanted) and all(
+        labels.get(k) != v for k, _, v in unwanted
+    )
 
 
 def _meta(name: str, labels: dict[str, str]) -> Object:

@@ -124,6 +124,38 @@ def uninstall(
     )
 
 
+@app.command(epilog=examples("cluster reap --dry-run", "cluster reap --json"))
+def reap(
+    namespace: Namespace = "harbor-assets",
+    kube_context: KubeContext = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is to delete.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Delete now what runs left in the cluster that have ended or that nobody knows, and count it.
+
+    A deployment does this by itself, every HARBOR_ASSETS_REAP_SECONDS. Nothing younger than a minute is touched.
+    """
+    from harbor_assets.interfaces.cli.output import Output, counted
+    from harbor_assets.interfaces.deployment.reaping import reap as run
+
+    out = Output(json=as_json)
+    done = run(namespace, kube_context, dry_run=dry_run)
+    total = done["total"]
+    if done["runs"]:
+        kinds = ("jobs", "pods", "secrets", "configmaps", "volumes")
+        rows = [[row["run"], *(str(row[kind]) for kind in kinds), row["why"]] for row in done["runs"]]
+        out.table(("RUN", "JOBS", "PODS", "SECRETS", "CONFIGMAPS", "VOLUMES", "WHY"), rows)
+    for run_id, said in done["failed"].items():
+        out.line(f"{run_id} is left for the next look: {said}")
+    verb = "To delete" if dry_run else "Deleted"
+    objects = counted(total["told"], "object")
+    out.line(f"{verb}: {objects} of {counted(len(done['runs']), 'run')}; {total['left']} Jobs and pods were there")
+    if as_json:
+        out.document(done)
+    if done["failed"]:
+        raise typer.Exit(1)
+
+
 @app.command(epilog=examples("cluster migrate"))
 def migrate(
     wait_seconds: Annotated[
