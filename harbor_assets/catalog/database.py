@@ -216,7 +216,12 @@ class Database:
         try:
             yield
         except exc.DBAPIError as error:
-            raise self._meaning(error) from error
+            meaning = self._meaning(error)
+            if isinstance(meaning, ServiceUnavailable | Broken) or (
+                isinstance(meaning, Refused) and self._shown in str(meaning)
+            ):
+                meaning.elsewhere = "The catalog does not answer now; the service's log says why. Try again."
+            raise meaning from error
         except exc.StatementError as error:  # a value that no column takes: our own mistake, told without the statement
             raise (error.orig or error) from None
         except exc.TimeoutError as error:

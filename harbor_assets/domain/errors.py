@@ -44,6 +44,9 @@ class Problem:
 class HarborAssetsError(Exception):
     """Base of every error this project raises on purpose. `str(error)` is fit to be shown to a person."""
 
+    elsewhere: str | None = None
+    """What a caller on another machine is told instead, where the text names a path or an address of this one."""
+
 
 class Refused(HarborAssetsError):
     """The request cannot be done as asked. Nothing was started or stored. `problems` holds every reason at once."""
@@ -88,6 +91,8 @@ class IdempotencyConflict(Refused):
 class HomeUnusable(Refused):
     """The home folder cannot be read or written, or its content is of a newer version."""
 
+    elsewhere = "The service cannot use its storage; the service's log says why. Ask its admin, then try again."
+
 
 class NotReady(HarborAssetsError):
     """Asked too early: the run still goes on. Ask again when it has ended."""
@@ -95,6 +100,8 @@ class NotReady(HarborAssetsError):
 
 class StorageFull(HarborAssetsError):
     """There is no space left where artifacts or the catalog live."""
+
+    elsewhere = "The service has no space left; its admin must free some. Then try again."
 
 
 class ServiceUnavailable(HarborAssetsError):

@@ -73,5 +73,6 @@ def test_a_taken_port_is_told(bare: Cli):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         said = bare("serve", "--port", str(taken.getsockname()[1]))
-    assert said.code == 1
-    assert "cannot be served" in said.err
+    assert said.code == 2
+    assert "is taken by another program; choose another: harbor-assets serve --port" in said.err
+    assert "Serving" not in said.err

@@ -1,6 +1,5 @@
 """The REST API as one FastAPI application, which `serve` serves, and in parts, which the SDK calls in process."""
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,25 +8,28 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable
+from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.engine.access import Authenticator
 from harbor_assets.interfaces.api.description import described
-from harbor_assets.interfaces.api.guard import Guard, refused
+from harbor_assets.interfaces.api.guard import Guard, refused, refused_elsewhere
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.api.parts import PARTS, Part, part_of
 from harbor_assets.interfaces.api.strict import validation_answer
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.version import version
 
-log = logging.getLogger(__name__)
-
 
 def create_app(
-    backend: Backend, parts: Sequence[Part] = PARTS, *, authenticator: Authenticator | None = None
+    backend: Backend,
+    parts: Sequence[Part] = PARTS,
+    *,
+    authenticator: Authenticator | None = None,
+    in_process: bool = False,
 ) -> FastAPI:
     """The application over a ready backend. Routes are plain functions: they run in threads and may block.
 
     With an `authenticator` every call but those of `guard.OPEN` needs a token; without, nobody is asked who they are.
+    Where callers are `in_process`, errors name the folders and addresses they are about.
     """
     app = FastAPI(
         title="harbor-assets",
@@ -41,7 +43,7 @@ def create_app(
     app.add_middleware(BodyLimit)
     if authenticator is not None:
         app.add_middleware(Guard, authenticator)  # the outermost: it answers before a body is read
-    app.add_exception_handler(HarborAssetsError, refused)
+    app.add_exception_handler(HarborAssetsError, refused if in_process else refused_elsewhere)
     app.add_exception_handler(RequestValidationError, validation_answer)
     app.add_exception_handler(Exception, _our_fault)
     app.openapi = lambda: described(app, guarded=authenticator is not None)
@@ -63,11 +65,7 @@ def create_app(
     @app.get("/readyz", tags=["service"])
     def readyz() -> dict[str, Any]:
         """That the catalog answers too: 503 if it does not."""
-        try:
-            backend.tasks.list_tasks("default", page_size=1)
-        except HarborAssetsError as error:  # told to the log alone: this route is open to all, and addresses are not
-            log.warning("not ready: %s", error)
-            raise ServiceUnavailable("The catalog does not answer now; the service's log says why. Try again") from None
+        backend.tasks.list_tasks("default", page_size=1)
         return {"status": "ok"}
 
     return app
@@ -88,7 +86,7 @@ class PartedApp:
         part = part_of(scope["path"])
         name = part.name if part else ""
         if name not in self._made:
-            self._made[name] = create_app(self._backend, [part] if part else PARTS)
+            self._made[name] = create_app(self._backend, [part] if part else PARTS, in_process=True)
         await self._made[name](scope, receive, send)
 
 

@@ -1,5 +1,6 @@
 """Who may call what: a token for every call, a role for every path. What no rule here opens stays shut."""
 
+import logging
 import re
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -15,6 +16,8 @@ from harbor_assets.domain.access import ANYWHERE, NOBODY_IN_PARTICULAR, Caller, 
 from harbor_assets.domain.errors import Forbidden, HarborAssetsError, Unauthenticated
 from harbor_assets.engine.access import Authenticator
 from harbor_assets.interfaces.problems import to_answer
+
+log = logging.getLogger(__name__)
 
 # Probes come without a token and learn nothing; the description is the same for everybody.
 OPEN: Final = frozenset({"/healthz", "/readyz", "/apis/evals/v1/healthz", "/openapi.json", "/apis/evals/openapi.json"})
@@ -82,9 +85,20 @@ def need_reader(workspaces: Iterable[str]) -> None:
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
-    """An error of ours as an answer."""
+    """An error of ours as an answer, to a caller on the same machine."""
     assert isinstance(error, HarborAssetsError)
     return refusal(error)
+
+
+async def refused_elsewhere(request: Request, error: Exception) -> JSONResponse:
+    """An error of ours as an answer to whoever reaches the port: where our database and folders lie is told to the
+    log alone."""
+    assert isinstance(error, HarborAssetsError)
+    if error.elsewhere is None:
+        return refusal(error)
+    log.warning("%s %s: %s", request.method, request.url.path, error)
+    status, body = to_answer(error)
+    return JSONResponse({**body, "detail": error.elsewhere}, status)
 
 
 def refusal(error: HarborAssetsError) -> JSONResponse:

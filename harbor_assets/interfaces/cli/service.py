@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harbor_assets.domain.errors import HarborAssetsError, Refused, ServiceUnavailable
 from harbor_assets.interfaces.addresses import loopback
+from harbor_assets.interfaces.cli.listening import check_free
 from harbor_assets.interfaces.cli.output import note
 from harbor_assets.interfaces.cli.signals import remembered
 from harbor_assets.settings import Settings
@@ -25,7 +26,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     """Serve until SIGINT or SIGTERM; answers under way are finished. Returns the exit code.
 
     Raises `Refused` for an address that others reach without an access file, unless that is allowed, and for a bad
-    access file; `ServiceUnavailable` if the port cannot be had.
+    access file, a port that is taken; `ServiceUnavailable` if the port cannot be had after all.
     """
     import uvicorn
 
@@ -43,6 +44,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
             "--help` makes one), listen on 127.0.0.1, or say --insecure-no-auth where a firewall or a network policy "
             "decides who reaches it"
         )
+    check_free(host, port, "serve")
     for warning in settings.warnings():
         note(f"Warning: {warning}")
     settings.prepare_home()

@@ -6,7 +6,6 @@ What the two say goes to a log file: on the terminal their notices would bury th
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +18,8 @@ from typing import BinaryIO
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
 from harbor_assets.interfaces.addresses import loopback
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
-from harbor_assets.interfaces.cli.output import command, note
+from harbor_assets.interfaces.cli.listening import check_free
+from harbor_assets.interfaces.cli.output import note
 from harbor_assets.interfaces.cli.service import take_up_lost_runs
 from harbor_assets.interfaces.cli.session import open_session
 from harbor_assets.interfaces.cli.signals import remembered
@@ -65,7 +65,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     with ExitStack() as stack:
         stack.enter_context(_only_one(settings, url))
-        _check_address(host, port)
+        check_free(host, port, "ui")
         open_instance(settings).dispose()
         asked = stack.enter_context(remembered(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         path = settings.logs / LOG
@@ -100,22 +100,6 @@ def _only_one(settings: Settings, url: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _check_address(host: str, port: int) -> None:
-    """Dagster would find out only after some seconds, and say so with a traceback."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
-            probe.bind(address)
-    except PermissionError as error:
-        raise Refused(f"This user may not listen on port {port} of {host}; choose one from 1024 up") from error
-    except OSError as error:
-        if isinstance(error, socket.gaierror) or "assign" in str(error.strerror):
-            raise Refused(f"{host} is no address of this machine: {error.strerror}; leave --host out") from error
-        other = command("ui", "--port", str(port + 1 if port < 65535 else 3000))
-        raise Refused(f"Port {port} of {host} is taken by another program; choose another: {other}") from error
 
 
 def _programs(settings: Settings, host: str, port: int) -> dict[str, Sequence[str]]:
