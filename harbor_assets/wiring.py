@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.agent_evals import AgentEvals
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
-    from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier
+    from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
     from harbor_assets.engine.ranking import Rankings
     from harbor_assets.engine.taskset_images import TasksetImages
     from harbor_assets.sandboxes.engines.cli import Engine
@@ -275,7 +275,18 @@ class Services:
             profiles=self.profiles,
             images_of=self.images_of,
             folders=self.folders,
+            waits=self._waits,
         )
+
+    @property
+    def _waits(self) -> "Waits | None":
+        if not self._on_cluster:
+            return None
+        from harbor_assets.cluster.client import ClusterClient
+        from harbor_assets.cluster.waits import TIMEOUT, ClusterWaits
+
+        client = ClusterClient(self.settings.namespace, timeout=TIMEOUT)
+        return ClusterWaits(client=client, executions=self.cluster_executions)
 
     @cached_property
     def agent_evals(self) -> "AgentEvals":

@@ -13,19 +13,22 @@ Object = dict[str, Any]
 Kind = Literal["jobs", "pods", "secrets", "configmaps", "volumes"]  # volumes: claims of them
 KEPT_UNREAD: tuple[Kind, ...] = ("secrets", "configmaps", "volumes")  # deleted by label, without a right to read them
 
-_TIMEOUT = (5, 30)  # seconds to connect and to answer: a list of a thousand pods takes under two
+TIMEOUT = (5.0, 30.0)  # seconds: a list of a thousand pods takes under two
+EVENTS_MAX = 1000  # warnings of one look: the API server reads all of the namespace's events to find them
 _BODY_MAX = 600  # characters of the server's own words in an error
 
 
 class ClusterClient:
     """One namespace of one cluster. The Kubernetes library is imported, and the token read, at the first call.
+    `timeout`: seconds to connect and to answer.
 
     Every method raises `ServiceUnavailable` if the server does not answer or is overloaded, `Refused` if it says no
     (`NotFound` and `Conflict` where it says so).
     """
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, *, timeout: tuple[float, float] = TIMEOUT) -> None:
         self.namespace = namespace
+        self._raw = {"_preload_content": False, "_request_timeout": timeout}
 
     @cached_property
     def _api(self) -> Any:
@@ -47,30 +50,39 @@ class ClusterClient:
 
     def list(self, kind: Kind, selector: str, *, cached: bool = False, unfinished: bool = False) -> Sequence[Object]:
         """Objects by label. `cached`: from the server's own cache, which may be a moment behind and costs it less.
-        `unfinished`: without the Jobs that have succeeded, most of those of a run."""
+        `unfinished`: without the Jobs that have succeeded, most of those of a run; without the pods that have ended."""
         extra = {"resource_version": "0"} if cached else {}
         if unfinished:
-            extra["field_selector"] = "status.successful=0"
+            ended = "status.successful=0" if kind == "jobs" else "status.phase!=Succeeded,status.phase!=Failed"
+            extra["field_selector"] = ended
         call = self._batch.list_namespaced_job if kind == "jobs" else self._core.list_namespaced_pod
-        return self._call(lambda: call(self.namespace, label_selector=selector, **extra, **_RAW))["items"]
+        return self._call(lambda: call(self.namespace, label_selector=selector, **extra, **self._raw))["items"]
+
+    def warnings(self, uid: str | None = None) -> Sequence[Object]:
+        """The namespace's warning events, at most `EVENTS_MAX`; with `uid` every event about that one object."""
+        selector = "type=Warning" if uid is None else f"involvedObject.uid={uid}"
+        call = self._core.list_namespaced_event
+        return self._call(lambda: call(self.namespace, field_selector=selector, limit=EVENTS_MAX, **self._raw))["items"]
 
     def job(self, name: str) -> Object:
         """One Job. Raises `NotFound`."""
-        return self._call(lambda: self._batch.read_namespaced_job_status(name, self.namespace, **_RAW))
+        return self._call(lambda: self._batch.read_namespaced_job_status(name, self.namespace, **self._raw))
 
     def create_job(self, body: Mapping[str, Any]) -> Object:
         """Raises `Conflict` if there is one of that name."""
-        return self._call(lambda: self._batch.create_namespaced_job(self.namespace, body, **_RAW))
+        return self._call(lambda: self._batch.create_namespaced_job(self.namespace, body, **self._raw))
 
     def delete_job(self, name: str) -> bool:
         """Delete a Job and, in the background, its pods. False if there was none."""
         return self._gone_or(
-            lambda: self._batch.delete_namespaced_job(name, self.namespace, propagation_policy="Background", **_RAW)
+            lambda: self._batch.delete_namespaced_job(
+                name, self.namespace, propagation_policy="Background", **self._raw
+            )
         )
 
     def delete_pod(self, name: str) -> bool:
         """False if there was none."""
-        return self._gone_or(lambda: self._core.delete_namespaced_pod(name, self.namespace, **_RAW))
+        return self._gone_or(lambda: self._core.delete_namespaced_pod(name, self.namespace, **self._raw))
 
     def delete_all(self, kind: Kind, selector: str, *, dry_run: bool = False) -> Sequence[Object]:
         """Delete by label in one request, which needs no right to read; the metadata of what the server named.
@@ -82,7 +94,7 @@ class ClusterClient:
         name = _COLLECTIONS[kind]
         call = getattr(self._core, f"delete_collection_namespaced_{name}")
         extra = {"dry_run": "All"} if dry_run else {}
-        answer = self._call(lambda: call(self.namespace, label_selector=selector, **extra, **_RAW))
+        answer = self._call(lambda: call(self.namespace, label_selector=selector, **extra, **self._raw))
         return [item["metadata"] for item in answer.get("items") or ()]
 
     def _gone_or(self, call: Callable[[], Any]) -> bool:
@@ -108,7 +120,6 @@ _COLLECTIONS: Mapping[Kind, str] = {
     "configmaps": "config_map",
     "volumes": "persistent_volume_claim",
 }
-_RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": _TIMEOUT}
 
 
 def _meaning(status: int | None, body: object) -> HarborAssetsError:

@@ -15,6 +15,7 @@ from harbor_assets.cluster.manifests import RUN_TAG, TIMEOUT_TAG, task_index
 from harbor_assets.cluster.reaper import Reaped, Why, reap, remove_run
 from harbor_assets.cluster.settlement import Tried
 from harbor_assets.domain.errors import Broken, NotFound, Refused, ServiceUnavailable
+from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.account import Lost
 from harbor_assets.engine.ports import RunCatalog
@@ -141,6 +142,17 @@ class ClusterExecutions:
         """Those that have not ended."""
         return [run for run in self.executions(run_id) if not run.is_finished]
 
+    def at_work(self) -> int:
+        """How many runs of the deployment have an execution that was launched and has not ended."""
+        import dagster as dg
+
+        launched = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+        return self.instance.get_runs_count(dg.RunsFilter(job_name=JOB, statuses=launched))
+
+    def slots(self, plan: RunPlan) -> int:
+        """How many task Jobs of a run may be active at once."""
+        return min(plan.n_concurrent, self._cap)
+
     def cancelled_elsewhere(self, run_id: str) -> bool:
         """True if the last execution was cancelled: by hand in the Dagster UI, if the catalog knows of no cancel."""
         from dagster import DagsterRunStatus
@@ -201,7 +213,7 @@ class ClusterExecutions:
         created = instance.create_run_for_job(
             recon_job_from_origin(code).get_definition(),
             run_config={
-                "execution": {"config": {"max_concurrent": min(plan.n_concurrent, self._cap)}},
+                "execution": {"config": {"max_concurrent": self.slots(plan)}},
                 "ops": {"trial_results": {"ops": {"plan": {"config": {"submitted_run": run.id}}}}},
             },
             tags={

@@ -7,10 +7,11 @@ from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase, task_phase
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import RunSummary, TaskView, trial_view
+from harbor_assets.domain.waiting import Wait
 
 
-def run_summary(run: Run, counts: Mapping[str, int]) -> RunSummary:
-    """The run and how many of its trials ended how (`counts`, by outcome)."""
+def run_summary(run: Run, counts: Mapping[str, int], waiting: Wait | None = None) -> RunSummary:
+    """The run, how many of its trials ended how (`counts`, by outcome), and what it waits for."""
     plan = run.plan
     return RunSummary(
         id=run.id,
@@ -28,6 +29,7 @@ def run_summary(run: Run, counts: Mapping[str, int]) -> RunSummary:
         n_trials=len(plan.tasks) * plan.n_attempts,
         n_concurrent=plan.n_concurrent,
         counts={outcome: n for outcome, n in counts.items() if n},
+        waiting=waiting,
         skipped=plan.skipped,
         created_at=run.created_at,
         started_at=run.started_at,
@@ -39,8 +41,17 @@ def run_summary(run: Run, counts: Mapping[str, int]) -> RunSummary:
     )
 
 
-def task_views(run: Run, rows: Iterable[TrialOutcome], tries: Iterable[tuple[int, int]]) -> Iterator[TaskView]:
-    """Every task of the run by index, with its trials' outcomes (`rows`). `tries`: the (index, k) that have begun."""
+def open_tasks(run: Run, rows: Iterable[TrialOutcome]) -> set[int]:
+    """The indexes of the tasks with trials that have no outcome yet."""
+    done = Counter(row.index for row in rows)
+    return {task.index for task in run.plan.tasks if done[task.index] < run.plan.n_attempts}
+
+
+def task_views(
+    run: Run, rows: Iterable[TrialOutcome], tries: Iterable[tuple[int, int]], waits: Mapping[int, Wait] | None = None
+) -> Iterator[TaskView]:
+    """Every task of the run by index, with its trials' outcomes (`rows`). `tries`: the (index, k) that have begun;
+    `waits`: what tasks wait for."""
     ended: dict[int, list[TrialOutcome]] = {}
     for row in rows:
         ended.setdefault(row.index, []).append(row)
@@ -58,5 +69,6 @@ def task_views(run: Run, rows: Iterable[TrialOutcome], tries: Iterable[tuple[int
             phase=task_phase(row.outcome for row in mine) if done else before,
             n_trials=run.plan.n_attempts,
             running=running,
+            waiting=None if done or not waits else waits.get(task.index),
             outcomes=tuple(trial_view(row) for row in mine),
         )

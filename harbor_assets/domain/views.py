@@ -7,6 +7,7 @@ from pydantic import Field
 from harbor_assets.domain.outcomes import Frozen, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase
 from harbor_assets.domain.plans import SkippedTask
+from harbor_assets.domain.waiting import Wait
 
 
 class Pagination(Frozen):
@@ -20,7 +21,10 @@ class Pagination(Frozen):
 
 
 class RunSummary(Frozen):
-    """One run in a list or a status. `counts`: outcomes so far, only those above zero. Times are UTC."""
+    """One run in a list or a status. `counts`: outcomes so far, only those above zero. Times are UTC.
+
+    `waiting`: what keeps the run as a whole from being at work; told in a status, not in lists.
+    """
 
     id: str
     workspace: str
@@ -37,6 +41,7 @@ class RunSummary(Frozen):
     n_trials: int
     n_concurrent: int
     counts: dict[str, int]
+    waiting: Wait | None = None
     skipped: tuple[SkippedTask, ...] = ()
     created_at: datetime
     started_at: datetime | None
@@ -62,7 +67,8 @@ class TrialView(Frozen):
 
 
 class TaskView(Frozen):
-    """One task of a run. `running`: trials at work now (0 on an ended run)."""
+    """One task of a run. `running`: trials at work now (0 on an ended run); `waiting`: why it, or its sandbox, is not
+    at work yet, where anybody knows."""
 
     index: int
     task: str
@@ -71,6 +77,7 @@ class TaskView(Frozen):
     phase: TaskPhase
     n_trials: int
     running: int
+    waiting: Wait | None = None
     outcomes: tuple[TrialView, ...]
 
 

@@ -11,9 +11,10 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import ORACLE
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest, check_key
-from harbor_assets.domain.run_views import run_summary, task_views
+from harbor_assets.domain.run_views import open_tasks, run_summary, task_views
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
+from harbor_assets.domain.waiting import RunWaits
 from harbor_assets.engine.planning import Deployment, ImagesOf, RunPlanner
 from harbor_assets.engine.ports import (
     Artifacts,
@@ -25,6 +26,7 @@ from harbor_assets.engine.ports import (
     SandboxChooser,
     TaskCatalog,
     TaskFolders,
+    Waits,
 )
 from harbor_assets.engine.recovery import Recovered, Recovery
 from harbor_assets.engine.results import Results, check_index, find_run
@@ -42,6 +44,7 @@ class Evaluations:
 
     `profiles` are those of a deployment; None where sandboxes have none (a laptop). `images_of`: see `RunPlanner`.
     `folders`: where the files of stored tasks are looked at; None: they are not.
+    `waits` tells what runs wait for; None where nothing but a free slot is waited for.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Evaluations:
         profiles: Profiles | None = None,
         images_of: ImagesOf = lambda kind: None,
         folders: TaskFolders | None = None,
+        waits: Waits | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._planner = RunPlanner(
@@ -64,7 +68,7 @@ class Evaluations:
         )
         self._tasks, self._folders = tasks, folders
         self.results = Results(tasks=tasks, runs=runs, artifacts=artifacts)
-        self._runs, self._executions, self._logs = runs, executions, logs
+        self._runs, self._executions, self._logs, self._waits = runs, executions, logs, waits
         self._deployment, self._clock = deployment, clock
         self._recovery = Recovery(runs, executions)
 
@@ -119,7 +123,8 @@ class Evaluations:
         run = find_run(self._runs, workspace, run_id)
         rows = self._runs.outcomes(run_id)
         counts = Counter(row.outcome.value for row in rows)
-        return RunStatus(run=run_summary(run, counts), tasks=tuple(self._task_views(run, rows)))
+        waits = self._waits_of(run, rows)
+        return RunStatus(run=run_summary(run, counts, waits.run), tasks=tuple(self._task_views(run, rows, waits)))
 
     def list_runs(
         self,
@@ -143,7 +148,8 @@ class Evaluations:
     ) -> Page[TaskView]:
         """The tasks of a run by index, those in `phase` only if given."""
         run = find_run(self._runs, workspace, run_id)
-        views = [v for v in self._task_views(run, self._runs.outcomes(run_id)) if phase in (None, v.phase)]
+        rows = self._runs.outcomes(run_id)
+        views = [v for v in self._task_views(run, rows, self._waits_of(run, rows)) if phase in (None, v.phase)]
         start = (page - 1) * page_size
         return Page(views[start : start + page_size], page, page_size, len(views))
 
@@ -188,5 +194,10 @@ class Evaluations:
     def _summary(self, run: Run) -> RunSummary:
         return run_summary(run, self._runs.count_outcomes([run.id]).get(run.id, {}))
 
-    def _task_views(self, run: Run, rows: Sequence[TrialOutcome]) -> Iterator[TaskView]:
-        return task_views(run, rows, () if run.phase.terminal else self._runs.tries(run.id))
+    def _task_views(self, run: Run, rows: Sequence[TrialOutcome], waits: RunWaits) -> Iterator[TaskView]:
+        return task_views(run, rows, () if run.phase.terminal else self._runs.tries(run.id), waits.tasks)
+
+    def _waits_of(self, run: Run, rows: Sequence[TrialOutcome]) -> RunWaits:
+        if self._waits is None or run.phase.terminal or run.cancel_requested_at is not None:
+            return RunWaits()
+        return self._waits.of(run, open_tasks(run, rows))

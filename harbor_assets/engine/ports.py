@@ -3,7 +3,7 @@
 All methods may raise `StorageFull` or `ServiceUnavailable`; what else they raise is said at each.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,6 +32,7 @@ from harbor_assets.domain.tasks import (
     TasksetInput,
 )
 from harbor_assets.domain.views import LogChunk
+from harbor_assets.domain.waiting import RunWaits
 from harbor_assets.engine.report import Report
 
 
@@ -532,6 +533,15 @@ class Logs(Protocol):
 
     def read(self, run: Run, task: int | None, offset: int) -> LogChunk:
         """From a byte offset, at most 256 KiB; `task` None is the run's own log."""
+        ...
+
+
+class Waits(Protocol):
+    """What runs under way wait for, where a cluster decides over them."""
+
+    def of(self, run: Run, tasks: Collection[int]) -> RunWaits:
+        """Why the run, and those of its `tasks` (indexes) that have not ended, are not at work, as far as anybody
+        knows. Cheap to ask again; never raises for a cluster that does not answer."""
         ...
 
 

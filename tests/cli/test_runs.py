@@ -12,6 +12,7 @@ from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.views import LogChunk, RunStatus
+from harbor_assets.domain.waiting import RunWaits, WaitReason, wait
 from harbor_assets.interfaces.cli import fetch, report
 from harbor_assets.interfaces.sdk.runs import Runs
 from tests.cli.conftest import Cli
@@ -89,6 +90,44 @@ def test_the_status_of_a_large_run_is_cut_and_says_where_the_rest_is(
     said = cli("runs", "status", run_id)
     assert f"… and 1 more; all of them: harbor-assets runs tasks {run_id}" in said.out
     assert len(cli("runs", "status", run_id, "--json").json["tasks"]) == 3
+
+
+FITS_NOWHERE = wait(WaitReason.SCHEDULING, "no node takes the pod of its sandbox: 0/1 nodes are available")
+SLOTS = wait(WaitReason.POOL_FULL, "waits for a slot: 1 of 1 are taken")
+
+
+def test_what_is_waited_for_is_told_with_the_task_and_the_run(cli: Cli, w: World):
+    run_id = submit(w, "a", "b", "c")
+    run = w.catalog.get_run(run_id)
+    w.catalog.add_outcome(outcome(run_id, run.plan.task(0), 1.0))
+    w.waits.said = RunWaits(wait(WaitReason.QUEUED, "in the queue of runs"), {0: SLOTS, 1: FITS_NOWHERE, 2: SLOTS})
+    text = cli("runs", "status", run_id).out
+    assert "Waiting:   in the queue of runs" in text
+    assert "waits          no node takes the pod of its sandbox: 0/1 nodes are available" in text
+    lines = cli("runs", "tasks", run_id).out.splitlines()
+    assert "scored 1.0000" in lines[1]
+    assert "waits" not in lines[1]  # it has ended since
+    assert lines[3].endswith("waits          waits for a slot: 1 of 1 are taken")
+    found = cli("runs", "tasks", run_id, "--json").json["data"]
+    assert [task["waiting"] and task["waiting"]["reason"] for task in found] == [None, "scheduling", "pool_full"]
+    assert cli("runs", "status", run_id, "--json").json["run"]["waiting"]["reason"] == "queued"
+    w.catalog.request_cancel(run_id, NOW)
+    assert cli("runs", "status", run_id, "--json").json["run"]["waiting"] is None
+
+
+def test_watching_tells_once_what_is_waited_for(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    run_id = submit(w, "a", "b")
+    w.waits.said = RunWaits(tasks={0: FITS_NOWHERE, 1: SLOTS})
+    looks = iter(range(100))
+
+    def look(_: float) -> None:
+        if next(looks) == 2:
+            w.end(run_id, 1.0, 1.0)
+            w.merge(run_id)
+
+    monkeypatch.setattr("harbor_assets.interfaces.cli.progress.time.sleep", look)
+    lines = cli("runs", "status", run_id, "--watch").out.splitlines()
+    assert [line for line in lines if " waits: " in line] == [f"a waits: {FITS_NOWHERE.message}"]
 
 
 def test_tasks_by_phase(cli: Cli, w: World):

@@ -8,6 +8,8 @@ from harbor_assets.domain.errors import Conflict, NotFound
 
 Object = dict[str, Any]
 
+_ENDED = ("Succeeded", "Failed")
+
 
 class MemoryCluster:
     """Jobs and pods as dicts a test may change. Pods end only when `end_pods` says so; `fail` is raised by every call.
@@ -18,6 +20,7 @@ class MemoryCluster:
     def __init__(self) -> None:
         self.jobs: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
+        self.events: list[Object] = []
         self.fail: Exception | None = None
         self.refuse: dict[str, Exception] = {}
         self.calls: list[str] = []
@@ -36,7 +39,14 @@ class MemoryCluster:
         return [
             item
             for item in items.values()
-            if _fits(selector, item["metadata"]["labels"]) and not (unfinished and item["status"].get("succeeded"))
+            if _fits(selector, item["metadata"]["labels"])
+            and not (unfinished and (item["status"].get("succeeded") or item["status"].get("phase") in _ENDED))
+        ]
+
+    def warnings(self, uid: str | None = None) -> Sequence[Object]:
+        self._call("list events")
+        return [
+            e for e in self.events if (e["type"] == "Warning" if uid is None else e["involvedObject"]["uid"] == uid)
         ]
 
     def job(self, name: str) -> Object:

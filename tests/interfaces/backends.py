@@ -1,6 +1,6 @@
 """A backend for tests: the real service and catalog, an artifact store in memory, and runs that a test ends by hand."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from harbor_assets.domain.policies import account
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.domain.tasks import ArchiveSource, HarborHash, HarborTask, Task, TaskInput, TasksetInput
 from harbor_assets.domain.views import LogChunk
+from harbor_assets.domain.waiting import RunWaits
 from harbor_assets.engine.agent_evals import AgentEvals
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.images import ImageBuilds
@@ -67,6 +68,16 @@ class Sandboxes:
         return SandboxChoice(kind=self.kind, why=f"asked for {requested}", notes=("a fake one",))
 
 
+class Waits:
+    """What a test says."""
+
+    def __init__(self) -> None:
+        self.said = RunWaits()
+
+    def of(self, run: Run, tasks: Collection[int]) -> RunWaits:
+        return self.said
+
+
 class Logs:
     def read(self, run: Run, task: int | None, offset: int) -> LogChunk:
         text = f"log of {run.id} {task}\n"[offset:]
@@ -87,6 +98,7 @@ class World:
         self.catalog = open_catalog(url or f"sqlite:///{folder / 'catalog.db'}")
         self.artifacts = MemoryArtifacts()
         self.executions = Executions()
+        self.waits = Waits()
         self.tasks = self.catalog
         self.sandboxes = Sandboxes()
         self.images: ImageBuilds | None = None
@@ -101,6 +113,7 @@ class World:
                 owner="me", n_concurrent=4, timeout_seconds=3600, harbor_version="0.26.0", version="0.1.0"
             ),
             images_of=lambda kind: self.images,
+            waits=self.waits,
         )
         self.taskset_images = TasksetImages(
             tasks=self.catalog, sandboxes=self.sandboxes, builds_of=lambda kind: self.images

@@ -9,6 +9,7 @@ from harbor_assets.domain.errors import ServiceUnavailable
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.views import RunStatus, TaskView
+from harbor_assets.domain.waiting import Wait, WaitReason
 from harbor_assets.interfaces.cli.output import Output, counted, duration, note, one_line, score
 from harbor_assets.interfaces.cli.session import Session, recover
 
@@ -22,6 +23,8 @@ REMOTE_POLL_SECONDS = 1.0  # over a network a look costs the service more than a
 BUSY_SHARE = (
     4  # look again only after this many times the last look's own cost: a run of 10,000 tasks is dear to ask for
 )
+# Ordinary parts of a run's way: not worth a line each in a pipe, nor a row before those of tasks at work.
+_CALM = frozenset({WaitReason.POOL_FULL, WaitReason.STARTING})
 LIVE_ROWS = 8  # of tasks at work and of tasks ended: both fit on a terminal of 24 lines
 
 
@@ -86,6 +89,7 @@ class PlainView:
 
     def __init__(self, out: Output) -> None:
         self._out, self._phase, self._ended = out, "", set[int]()
+        self._waits: dict[int | None, WaitReason] = {}  # task, None for the run -> what it was told to wait for
 
     def __enter__(self) -> View:
         return self
@@ -102,11 +106,20 @@ class PlainView:
                 self._ended.add(task.index)
                 self._out.line(f"{len(self._ended)}/{status.run.n_tasks} {one_line(task.task)} {result(task)}")
         self._tell_phase(status)
+        self._tell_wait(None, status.run.id, status.run.waiting)
+        for task in status.tasks:
+            self._tell_wait(task.index, task.task, task.waiting)
 
     def _tell_phase(self, status: RunStatus) -> None:
         if status.run.phase != self._phase:
             self._phase = status.run.phase
             self._out.line(f"{status.run.id} {status.run.phase}")
+
+    def _tell_wait(self, key: int | None, name: str, waiting: Wait | None) -> None:
+        """Once for each thing that is waited for; the words about it may change at every look."""
+        if waiting and waiting.reason not in _CALM and self._waits.get(key) != waiting.reason:
+            self._waits[key] = waiting.reason
+            self._out.line(f"{one_line(name)} waits: {one_line(waiting.message)}")
 
 
 class LiveView:
@@ -142,7 +155,8 @@ class LiveView:
         from rich.text import Text
 
         run = status.run
-        running = [task for task in status.tasks if task.running]
+        waiting = [task for task in status.tasks if task.waiting and task.waiting.reason not in _CALM]
+        running = [task for task in status.tasks if task.running and not task.waiting]
         head = Text.assemble(
             (run.id, "bold"),
             f"  {run.phase}  {len(self._ended)} of {counted(run.n_tasks, 'task')} ended, {len(running)} at work  ",
@@ -153,12 +167,17 @@ class LiveView:
         table = Table.grid(padding=(0, 2))
         table.add_column(overflow="ellipsis", no_wrap=True)
         table.add_column(overflow="ellipsis", no_wrap=True)
+        if run.waiting:
+            table.add_row(Text("the run", style="bold"), Text(one_line(run.waiting.message), style="magenta"))
+        for task in waiting[:LIVE_ROWS]:
+            said = task.waiting.message if task.waiting else ""
+            table.add_row(Text(one_line(task.task)), Text(one_line(said), style="magenta"))
         for task in running[:LIVE_ROWS]:
             table.add_row(Text(one_line(task.task)), Text("at work", style="cyan"))
         for task in list(self._ended.values())[-LIVE_ROWS:]:
             style = "green" if task.phase is TaskPhase.SUCCEEDED else "yellow"
             table.add_row(Text(one_line(task.task)), Text(result(task), style=style))
-        more = max(0, len(running) - LIVE_ROWS) + max(0, len(self._ended) - LIVE_ROWS)
+        more = sum(max(0, len(rows) - LIVE_ROWS) for rows in (waiting, running, self._ended))
         counts = Text("  ".join(f"{outcome} {n}" for outcome, n in run.counts.items()), style="dim")
         tail = [Text(f"… and {more} more", style="dim")] if more else []
         return Group(head, bar, counts, table, *tail)

@@ -131,6 +131,8 @@ def print_facts(run: RunSummary, out: Output) -> None:
     ]
     if run.deadline and not run.phase.terminal:
         facts.append(("Deadline", moment(run.deadline)))
+    if run.waiting:
+        facts.append(("Waiting", run.waiting.message))
     if run.cancel_requested_at:
         facts.append(("Cancelled", moment(run.cancel_requested_at)))
     if run.executions > 1:
@@ -150,8 +152,9 @@ def print_tasks(tasks: Sequence[TaskView], out: Output) -> None:
         return
     rows = []
     for task in tasks:
-        state = result(task) if ended(task) else "at work" if task.running else ""
-        message = next((trial.message for trial in task.outcomes if trial.message), None)
+        waiting = task.waiting.message if task.waiting else None
+        state = result(task) if ended(task) else "waits" if waiting else "at work" if task.running else ""
+        message = waiting or next((trial.message for trial in task.outcomes if trial.message), None)
         rows.append((str(task.index), task.task, task.phase, state, message or ""))
     out.table(("INDEX", "TASK", "PHASE", "RESULT", "MESSAGE"), rows)
 

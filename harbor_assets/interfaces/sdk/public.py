@@ -46,6 +46,7 @@ from harbor_assets.domain.tasks import (
 from harbor_assets.domain.tasks import EvaluatorTask as EvaluatorTaskDefinition
 from harbor_assets.domain.tasks import HarborTask as HarborTaskDefinition
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
+from harbor_assets.domain.waiting import Wait, WaitReason
 from harbor_assets.interfaces.sdk.client import Client
 from harbor_assets.interfaces.sdk.connection import AsyncClient
 from harbor_assets.interfaces.sdk.evaluator import AsyncEvaluator, Evaluator
@@ -130,4 +131,6 @@ __all__ = [  # noqa: RUF022 - doors first
     "Trial",
     "TrialOutcome",
     "Unauthenticated",
+    "Wait",
+    "WaitReason",
 ]

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from harbor_assets.domain.pods import Finding, diagnose, quota
 from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxStartError, SandboxUnschedulable
-from harbor_assets.sandboxes.kubernetes.diagnosis import Finding, diagnose, quota
+from harbor_assets.sandboxes.kubernetes.diagnosis import error_of
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, Kube, Sink, StreamBroken, Unreachable
 from harbor_assets.sandboxes.kubernetes.spare import Spare
 
@@ -100,18 +101,18 @@ class SandboxPod:
                 self.ready = True
                 return
             if found.ended or (found.hopeless and found.reason != "too_large"):
-                raise found.error(was_ready=False)
+                raise error_of(found, was_ready=False)
             if found.reason == "too_large":
                 hopeless_since = hopeless_since or now
                 if now - hopeless_since >= grace:
-                    raise found.error(was_ready=False)
+                    raise error_of(found, was_ready=False)
             else:
                 hopeless_since = None
             if found.reason in ("unschedulable", "too_large", "image_pull") and found.evidence:
                 self._note(found.evidence[0])
             if now >= deadline:
                 if found.reason == "image_pull":
-                    raise found.error(was_ready=False)
+                    raise error_of(found, was_ready=False)
                 raise SandboxUnschedulable(f"not started before the deadline: {found}")
             wait = min(5.0, max(0.05, deadline - now))
             with contextlib.suppress(TimeoutError):
@@ -163,7 +164,7 @@ class SandboxPod:
         `alone`: no spare stream is opened meanwhile, since the command may end what it finds.
         """
         if self._ended.is_set():
-            raise (await self.finding()).error(was_ready=self.ready)
+            raise error_of(await self.finding(), was_ready=self.ready)
         spare, self._spare = self._spare, None
         if spare is not None and not spare.over:
             work = spare.use(command, stdin, out, err)
@@ -181,7 +182,7 @@ class SandboxPod:
                 task.cancel()
             await asyncio.gather(work, end, return_exceptions=True)
             self._renew()
-        raise (await self.finding()).error(was_ready=self.ready)
+        raise error_of(await self.finding(), was_ready=self.ready)
 
     def keep_spare(self) -> None:
         """From now on have a stream open before it is needed: what a command waits for then is its own work."""
@@ -219,7 +220,7 @@ class SandboxPod:
             if time.monotonic() >= until:
                 return
             await asyncio.sleep(0.3)
-        raise (await self.finding()).error(was_ready=self.ready)
+        raise error_of(await self.finding(), was_ready=self.ready)
 
     async def finding(self) -> Finding:
         """Why the pod is as it is, with its events where they can be read."""

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from harbor_assets.domain.pods import diagnose, larger_than_any_node, quota
 from harbor_assets.sandboxes import errors
-from harbor_assets.sandboxes.kubernetes.diagnosis import diagnose, larger_than_any_node, quota
+from harbor_assets.sandboxes.kubernetes.diagnosis import error_of
 
 RUNNING = {"state": {"running": {"startedAt": "x"}}}
 
@@ -63,7 +64,7 @@ def test_the_ways_a_sandbox_ends(pod: dict[str, Any], reason: str, error: type[E
     assert found.reason == reason
     assert found.ended == (error is not None)
     if error:
-        assert type(found.error(was_ready=True)) is error
+        assert type(error_of(found, was_ready=True)) is error
 
 
 @pytest.mark.parametrize(
@@ -109,8 +110,8 @@ def test_a_pod_that_was_deleted_or_replaced_is_lost() -> None:
         diagnose(made(deleting=True, containerStatuses=container(terminated=ENDED)), uid="u", gone=True),
     ):
         assert found.reason == "lost"
-        assert type(found.error(was_ready=True)) is errors.SandboxLost
-        assert type(found.error(was_ready=False)) is errors.SandboxStartError
+        assert type(error_of(found, was_ready=True)) is errors.SandboxLost
+        assert type(error_of(found, was_ready=False)) is errors.SandboxStartError
 
 
 @pytest.mark.parametrize(
