@@ -6,13 +6,17 @@ coverage, so that nobody has to guess what a missing trial counted as:
 `scored_only`      over the trials that have a reward; trials that ended otherwise are left out
 `missing_as_zero`  over every planned trial; one without a reward counts as 0 and as not passed
 
+A mean, and pass@k over tasks, come with a confidence interval at 95 % (`harbor_assets.domain.intervals`), null where
+the values do not tell.
+
 pass@k is the unbiased estimator over the trials a policy counts, averaged over the tasks that have at least k of them;
 null if no task has. A trial passes with a reward of at least 1.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from harbor_assets.domain.intervals import LEVEL, interval
 from harbor_assets.domain.outcomes import Frozen, Outcome, TrialOutcome
 from harbor_assets.domain.statistics import PASS, mean, pass_estimates
 
@@ -26,11 +30,22 @@ class PolicyCoverage(Frozen):
     of_tasks: int
 
 
+class ConfidenceInterval(Frozen):
+    """`low` to `high` at `level`. `method`: `wilson` for rates, `student` for other means, `_clustered` by task."""
+
+    low: float
+    high: float
+    level: float = LEVEL
+    method: str
+
+
 class Policy(Frozen):
     """The score under one policy. `mean` is null where there is nothing to average; `pass_at_k` by k as a string."""
 
     mean: float | None
+    mean_interval: ConfidenceInterval | None = None
     pass_at_k: dict[str, float | None]
+    pass_at_k_intervals: dict[str, ConfidenceInterval | None] = {}
     coverage: PolicyCoverage
 
 
@@ -76,8 +91,16 @@ def account(rows: Iterable[TrialOutcome]) -> OutcomeSummary:
 def _policy(tasks: Iterable[list[float]], attempts: int, coverage: PolicyCoverage) -> Policy:
     tasks = list(tasks)
     tried = [(len(values), sum(value >= PASS for value in values)) for values in tasks]
+    estimates = {str(k): pass_estimates(tried, k) for k in range(1, attempts + 1)}
     return Policy(
         mean=mean([value for values in tasks for value in values]),
-        pass_at_k={str(k): mean(pass_estimates(tried, k)) for k in range(1, attempts + 1)},
+        mean_interval=_interval(tasks),
+        pass_at_k={k: mean(of_tasks) for k, of_tasks in estimates.items()},
+        pass_at_k_intervals={k: _interval([[value] for value in of_tasks]) for k, of_tasks in estimates.items()},
         coverage=coverage,
     )
+
+
+def _interval(tasks: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
+    found = interval(tasks)
+    return None if found is None else ConfidenceInterval(low=found.low, high=found.high, method=found.method)

@@ -112,8 +112,8 @@ def _summary(plan: RunPlan, rows: Sequence[TrialOutcome], phase: RunPhase) -> st
         "",
         f"{about}; {plan.n_attempts} attempts a task, submitted by {plain(plan.owner)}.",
         "",
-        row("", "mean", "pass@1", "trials counted", "tasks counted"),
-        row("---", "---:", "---:", "---:", "---:"),
+        row("", "mean", "95 % interval", "pass@1", "trials counted", "tasks counted"),
+        row("---", "---:", "---:", "---:", "---:", "---:"),
         _policy("scored only", policies.scored_only),
         _policy("missing as zero", policies.missing_as_zero, all_counted=True),
         "",
@@ -132,7 +132,9 @@ def _policy(name: str, policy: Policy, *, all_counted: bool = False) -> str:
     cover, passed = policy.coverage, policy.pass_at_k.get("1")
     trials = f"{cover.of_trials if all_counted else cover.trials} of {cover.of_trials}"
     tasks = f"{cover.of_tasks if all_counted else cover.tasks} of {cover.of_tasks}"
-    return row(name, _figure(policy.mean), _figure(passed), trials, tasks)
+    within = policy.mean_interval
+    interval = f"{_figure(within.low)} to {_figure(within.high)}" if within else "none"
+    return row(name, _figure(policy.mean), interval, _figure(passed), trials, tasks)
 
 
 def _figure(value: float | None) -> str:

@@ -146,7 +146,7 @@ def test_results_show_means_with_what_they_rest_on(cli: Cli, w: World):
     run_id = ended(w, 1.0, Reason.REWARD_MISSING, 0.5)
     said = cli("runs", "results", run_id)
     assert said.code == 0
-    assert "mean, scored only        0.7500  2 of 3 trials, 2 of 3 tasks" in said.out
+    assert "mean, scored only        0.7500  0.0000 to 1.0000  2 of 3 trials, 2 of 3 tasks" in said.out
     assert "mean, missing as zero    0.5000" in said.out
     assert "pass@1, scored only      0.5000" in said.out
     assert "1      t1    1  verifier_failed  -       reward_missing" in said.out
@@ -349,7 +349,7 @@ def test_an_ended_run_is_told_at_once_and_as_json(cli: Cli, w: World):
     run_id = ended(w, 1.0, 1.0)
     said = cli("runs", "status", run_id, "--watch", "--json")
     assert (said.code, said.json["run"]["phase"]) == (0, "completed")
-    assert "Mean 1.0000 (scored 2 of 2 trials, 2 of 2 tasks)" in said.err
+    assert "Mean 1.0000 (scored 2 of 2 trials, 2 of 2 tasks), 95 % interval 0.3424 to 1.0000" in said.err
 
 
 def test_many_that_were_not_scored_are_counted_and_the_first_named(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from harbor_assets.domain.bundle import REPORT
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import ResultState, exit_code
-from harbor_assets.domain.policies import OutcomeSummary, Policy
+from harbor_assets.domain.policies import ConfidenceInterval, OutcomeSummary, Policy
 from harbor_assets.domain.views import Pagination, RunStatus, RunSummary, TaskView
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, counted, duration, moment, note, one_line, score
@@ -57,9 +57,11 @@ def print_ending(session: Session, status: RunStatus, out: Output) -> None:
 def _print_policies(account: OutcomeSummary, out: Output) -> None:
     scored, zero = account.policies.scored_only, account.policies.missing_as_zero
     cover = scored.coverage
+    # Of a single task it says no more than that it is a single task
+    within = f", 95 % interval {_ends(scored.mean_interval)}" if scored.mean_interval and cover.tasks > 1 else ""
     out.line(
         f"Mean {score(scored.mean)} (scored {cover.trials} of {counted(cover.of_trials, 'trial')}, "
-        f"{cover.tasks} of {counted(cover.of_tasks, 'task')})"
+        f"{cover.tasks} of {counted(cover.of_tasks, 'task')}){within}"
     )
     if cover.trials < cover.of_trials:
         out.line(f"Mean {score(zero.mean)} if what is missing counts as zero")
@@ -193,7 +195,10 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
     out.line()
     policies = found.account.policies
     named = (("scored only", policies.scored_only), ("missing as zero", policies.missing_as_zero))
-    out.table(("FIGURE", "VALUE", "COVERAGE"), [row for name, policy in named for row in _figures(name, policy)])
+    out.table(
+        ("FIGURE", "VALUE", "95 % INTERVAL", "COVERAGE"),
+        [row for name, policy in named for row in _figures(name, policy)],
+    )
     out.line()
     sides, hidden = _side_rewards(status)
     rows = [
@@ -228,14 +233,21 @@ def _side_rewards(status: RunStatus) -> tuple[list[str], int]:
     return sides[:SIDE_REWARDS_MAX], len(sides[SIDE_REWARDS_MAX:])
 
 
-def _figures(name: str, policy: Policy) -> list[tuple[str, str, str]]:
+def _ends(interval: ConfidenceInterval | None) -> str:
+    return "" if interval is None else f"{score(interval.low)} to {score(interval.high)}"
+
+
+def _figures(name: str, policy: Policy) -> list[tuple[str, str, str, str]]:
     cover = policy.coverage
     covered = (
         f"{cover.trials} of {counted(cover.of_trials, 'trial')}, {cover.tasks} of {counted(cover.of_tasks, 'task')}"
     )
     return [
-        (f"mean, {name}", score(policy.mean), covered),
-        *((f"pass@{k}, {name}", score(value), covered) for k, value in policy.pass_at_k.items()),
+        (f"mean, {name}", score(policy.mean), _ends(policy.mean_interval), covered),
+        *(
+            (f"pass@{k}, {name}", score(value), _ends(policy.pass_at_k_intervals.get(k)), covered)
+            for k, value in policy.pass_at_k.items()
+        ),
     ]
 
 
