@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, insert, make_url, select
 
-from harbor_assets.catalog.schema import HEAD, METADATA, REVISIONS, VERSION
+from harbor_assets.catalog.schema import HEAD, METADATA, REVISIONS, VERSION, works_here
 from harbor_assets.domain.errors import Broken, Conflict, HomeUnusable, Refused, ServiceUnavailable, StorageFull
 from harbor_assets.settings import mask_url
 
@@ -159,11 +159,14 @@ class Database:
             self._ready = True
 
     def _version(self, connection: Connection) -> str | None:
-        """The schema's version, None if there is none yet. Raises `HomeUnusable` if it is not known here."""
+        """The schema's version, None if there is none yet; a newer one that this program works on counts as its own.
+        Raises `HomeUnusable` for any other that is not known here."""
         if not connection.dialect.has_table(connection, VERSION.name):
             return None
         version = connection.scalar(select(VERSION.c.version_num))
         if version is not None and version not in REVISIONS:
+            if works_here(version, HEAD):
+                return HEAD
             raise HomeUnusable(
                 f"The catalog {self._shown} has schema {version!r}, made by a newer harbor-assets (this one knows "
                 f"up to {HEAD!r}); upgrade harbor-assets, or choose another home with HARBOR_ASSETS_HOME."

@@ -1,8 +1,10 @@
 """The tables, and the scripts that bring older ones up to date."""
 
+import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, text
 
 from harbor_assets.catalog import database, migrations
-from harbor_assets.catalog.schema import HEAD, METADATA, REVISIONS
+from harbor_assets.catalog.schema import HEAD, METADATA, REVISIONS, works_here
 from harbor_assets.catalog.store import Catalog
 from harbor_assets.domain.errors import HomeUnusable
-from tests.catalog.samples import A, body, plan
+from tests.catalog.samples import A, body, outcome, plan
 
 
 def engine_for(url: str) -> Engine:
@@ -122,6 +124,110 @@ def test_a_catalog_of_a_newer_version_is_left_alone(url: str) -> None:
                 catalog.list_runs()
     with engine_for(url).connect() as connection:
         assert stored_version(connection) == "from-the-future"
+
+
+ADDED = "0042-since-0006"  # a later version, which only adds
+ADDING = [
+    "CREATE TABLE notes (id INTEGER PRIMARY KEY)",
+    "ALTER TABLE runs ADD COLUMN note TEXT",
+    "ALTER TABLE outcomes ADD COLUMN seen BOOLEAN DEFAULT FALSE NOT NULL",
+]
+
+
+def test_an_earlier_version_goes_on_working_on_a_schema_that_only_got_more(url: str) -> None:
+    """What makes going back after a failed upgrade possible, and lets runs under way go on through one."""
+    with Catalog.open(url) as catalog:
+        catalog.add_run(plan(), request_digest=A)
+    with engine_for(url).begin() as connection:
+        for statement in ADDING:
+            connection.execute(text(statement))
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{ADDED}'"))
+    frozen = plan()
+    with Catalog.open(url) as catalog:
+        catalog.add_run(frozen, request_digest=A)
+        assert catalog.list_runs().total == 2
+        catalog.mark_started(frozen.run_id, datetime.now(UTC))
+        assert catalog.add_outcome(outcome(frozen.run_id))
+        assert len(catalog.outcomes(frozen.run_id)) == 1
+    with engine_for(url).connect() as connection:
+        assert stored_version(connection) == ADDED  # what the newer program did is not undone
+
+
+@pytest.mark.parametrize(
+    ("version", "head", "works"),
+    [
+        ("0007-since-0006", "0006", True),
+        ("0009-since-0006", "0007-since-0006", True),
+        ("0009-since-0009", "0008-since-0006", False),
+        ("0007-since-0006", "0005", False),
+        ("0007-since-0006", "0007-since-0007", False),  # no newer one: another program's
+        ("0007", "0006", False),
+        ("0007-since-0006 ", "0006", False),
+        ("0007-since-0006", "next", False),
+    ],
+)
+def test_a_version_says_by_its_name_who_works_on_it(version: str, head: str, works: bool) -> None:
+    assert works_here(version, head) is works
+
+
+def lost(before: Connection, after: Connection) -> list[str]:
+    """What a program of the schema before would miss in the one after, or stumble over when it writes."""
+    old, new, found = inspect(before), inspect(after), []
+    for table in old.get_table_names():
+        if table not in new.get_table_names():
+            found.append(f"{table} is gone")
+            continue
+        was = {column["name"]: column for column in old.get_columns(table)}
+        now = {column["name"]: column for column in new.get_columns(table)}
+        for name, column in was.items():
+            if name not in now:
+                found.append(f"{table}.{name} is gone")
+            elif str(now[name]["type"]) != str(column["type"]) or (column["nullable"] and not now[name]["nullable"]):
+                found.append(f"{table}.{name} has changed")
+        for name in now.keys() - was.keys():
+            if not now[name]["nullable"] and now[name].get("default") is None:
+                found.append(f"{table}.{name} has to be written")
+
+        def uniques(inspector: Inspector, table: str = table) -> set[tuple[str, ...]]:
+            return {tuple(unique["column_names"]) for unique in inspector.get_unique_constraints(table)}
+
+        found += [f"{table}{columns} became unique" for columns in uniques(new) - uniques(old)]
+    return found
+
+
+def test_names_after_0006_say_who_works_on_them_and_the_scripts_keep_it(tmp_path: Path) -> None:
+    for place, name in enumerate(REVISIONS[6:], start=7):
+        assert re.fullmatch(rf"{place:04}-since-[0-9]{{4}}", name), f"{name}: see schema.REVISIONS"
+        since = next(known for known in REVISIONS if known[:4] == name[-4:])
+        urls = {version: f"sqlite:///{tmp_path / f'{place}-{version}.db'}" for version in (since, name)}
+        for version, url in urls.items():
+            with engine_for(url).begin() as connection:
+                migrations.upgrade(connection, version)
+        with engine_for(urls[since]).connect() as before, engine_for(urls[name]).connect() as after:
+            assert lost(before, after) == []
+
+
+def test_a_change_that_an_earlier_version_would_break_on_is_found(tmp_path: Path) -> None:
+    engines = [engine_for(f"sqlite:///{tmp_path / name}") for name in ("a", "b")]
+    for engine in engines:
+        with engine.begin() as connection:
+            migrations.upgrade(connection)
+    with engines[1].begin() as connection:
+        for statement in ADDING:
+            connection.execute(text(statement))
+    with engines[0].connect() as before, engines[1].connect() as after:
+        assert lost(before, after) == []
+    with engines[1].begin() as connection:
+        connection.execute(text("ALTER TABLE runs DROP COLUMN error"))
+        connection.execute(text("DROP TABLE tries"))
+        connection.execute(text("ALTER TABLE plans RENAME COLUMN plan TO frozen"))
+    with engines[0].connect() as before, engines[1].connect() as after:
+        assert lost(before, after) == [
+            "plans.plan is gone",
+            "plans.frozen has to be written",
+            "runs.error is gone",
+            "tries is gone",
+        ]
 
 
 def test_somebody_elses_database_is_left_alone(url: str) -> None:

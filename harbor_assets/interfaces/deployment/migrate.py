@@ -19,8 +19,19 @@ def migrate(say: Callable[[str], None], wait_seconds: float) -> None:
         bring_up_to_date(settings.catalog_url)
         say("The catalog is up to date")
         if os.environ.get("DAGSTER_HOME"):
-            import dagster as dg
+            say(_upgrade_dagster())
 
-            with dg.DagsterInstance.get() as instance:  # makes what is missing
-                instance.upgrade()
-            say("Dagster's storage is up to date")
+
+def _upgrade_dagster() -> str:
+    import dagster as dg
+    from alembic.util import CommandError
+
+    with dg.DagsterInstance.get() as instance:  # makes what is missing
+        try:
+            instance.upgrade()
+        except CommandError as error:
+            if "Can't locate revision" not in str(error):
+                raise
+            # Its own schema changes are made so that the version before goes on working: nothing to do, or to undo.
+            return "Dagster's storage was upgraded by a newer Dagster, and stays as it is"
+    return "Dagster's storage is up to date"
