@@ -9,12 +9,12 @@ from typing import Any, BinaryIO
 from upath import UPath
 
 from harbor_assets.artifacts import tree
+from harbor_assets.artifacts.drivers import DRIVERS
 from harbor_assets.artifacts.keys import check_key
 from harbor_assets.domain.errors import NO_SPACE, HarborAssetsError, NotFound, Refused, ServiceUnavailable, StorageFull
 from harbor_assets.settings import mask_url
 
 _PATTERN = frozenset("*?[")
-_DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "oss": "ossfs"}
 
 
 class RemoteArtifacts:
@@ -36,7 +36,7 @@ class RemoteArtifacts:
             root = UPath(url, use_listings_cache=False)
             return cls(url, root.fs, root.path)
         except ImportError as error:
-            driver = _DRIVERS.get(scheme, "the driver that fsspec names for it")
+            driver = DRIVERS.get(scheme, "the driver that fsspec names for it")
             raise Refused(f"The artifact store {mask_url(url)} needs a package: pip install {driver}") from error
         except ValueError as error:
             raise Refused(

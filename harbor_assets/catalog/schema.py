@@ -22,9 +22,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-# Every version of the schema, oldest first: the names of the scripts in migrations/versions. After 0006 a name says which
-# programs still work on it: `0007-since-0006` those that know 0006, since it only adds what they need not know of. A
-# change that they would break on, or break, ends that: `0008-since-0008`. See docs/cluster.md, "Going back".
+# Every version of the schema, oldest first: the names of the scripts in migrations/versions. After 0006 a name says
+# which programs still work on it: `0007-since-0006` those that know 0006, as it only adds what they need not know of.
+# A change that they would break on, or break, ends that: `0008-since-0008`. See docs/cluster.md, "Going back".
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 HEAD = REVISIONS[-1]
 _NAME = re.compile(r"([0-9]{4})-since-([0-9]{4})")
@@ -34,6 +34,7 @@ def works_here(version: str, head: str = HEAD) -> bool:
     """Whether a program whose newest schema is `head` works on one that a newer program made, by its name."""
     found = _NAME.fullmatch(version)
     return found is not None and head[:4].isdigit() and int(found[2]) <= int(head[:4]) < int(found[1])
+
 
 METADATA = MetaData(
     naming_convention={  # names of our own, so that a later migration can name what it drops on every database

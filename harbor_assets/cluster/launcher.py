@@ -5,6 +5,7 @@ library and reads no token until somebody launches, ends or asks after a run: th
 54 MB, and lets pods go without a token.
 """
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -90,8 +91,10 @@ class ClusterRunLauncher(RunLauncher, ConfigurableClass):
         """What does the work."""
         if self._made is None:
             from harbor_assets.cluster.workers import RunWorkers
+            from harbor_assets.settings import Settings
 
             config = {name: value for name, value in self._config.items() if name not in _OURS}
+            config["run_k8s_config"] = placed(config.get("run_k8s_config") or {}, Settings.load().worker_pods)
             self._made = RunWorkers(**config)
             self._made.register_instance(self._instance)
         return self._made
@@ -129,3 +132,9 @@ class ClusterRunLauncher(RunLauncher, ConfigurableClass):
     @property
     def supports_run_worker_crash_recovery(self) -> bool:
         return True
+
+
+def placed(run_config: Mapping[str, Any], pod_fields: str) -> dict[str, Any]:
+    """A launcher's `run_k8s_config` with what HARBOR_ASSETS_WORKER_PODS says of pods (JSON, or empty)."""
+    added = json.loads(pod_fields) if pod_fields else {}
+    return {**run_config, "pod_spec_config": {**(run_config.get("pod_spec_config") or {}), **added}}

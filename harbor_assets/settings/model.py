@@ -53,6 +53,7 @@ class Settings:
     executor: Literal["local", "kubernetes"] = "local"
     namespace: str = "harbor-assets"
     worker_image: str = ""
+    worker_pods: str = ""
     max_concurrent: int = MAX_CONCURRENT
     partitions_kept: int = PARTITIONS_KEPT
     queue_timeout_seconds: int = QUEUE_TIMEOUT_SECONDS

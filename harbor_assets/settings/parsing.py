@@ -1,5 +1,6 @@
 """How each kind of setting is read from its text. Raises `BadValue` with the rule."""
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -138,4 +139,28 @@ def namespace(text: str) -> str:
 def image(text: str) -> str:
     if not re.fullmatch(r"[\x21-\x7e]{1,512}", text):
         raise BadValue("must be an image reference without spaces, such as registry/harbor-assets-worker@sha256:...")
+    return text
+
+
+# What says where a pod goes and what may fetch its image; the rest of a worker's pod is fixed.
+POD_FIELDS = (
+    "affinity",
+    "imagePullSecrets",
+    "nodeSelector",
+    "priorityClassName",
+    "schedulerName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+
+
+def pod_fields(text: str) -> str:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadValue('must be a JSON object of pod fields, such as {"nodeSelector": {"pool": "evals"}}')
+    if other := sorted(found.keys() - set(POD_FIELDS)):
+        raise BadValue(f"may not set {', '.join(other)}; it may set {', '.join(POD_FIELDS)}")
     return text

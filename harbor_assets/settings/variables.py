@@ -18,6 +18,7 @@ from harbor_assets.settings.parsing import (
     namespace,
     optional_file,
     owner,
+    pod_fields,
     prefix,
     seconds,
     switch,
@@ -125,6 +126,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("executor", "where trials run: local, or kubernetes (a deployment)", executor, lambda _: "local"),
     Variable("namespace", "Kubernetes namespace of a run's Jobs and pods", namespace, lambda _: "harbor-assets"),
     Variable("worker_image", "image of run workers and task Jobs on a cluster", image, lambda _: ""),
+    Variable(
+        "worker_pods",
+        "pod fields of run workers and task Jobs, as JSON: nodeSelector, tolerations, imagePullSecrets, ...",
+        pod_fields,
+        lambda _: "",
+    ),
     Variable(
         "max_concurrent",
         "task Jobs of one run at once on a cluster; a request may ask for fewer",

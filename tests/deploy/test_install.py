@@ -12,9 +12,7 @@ from harbor_assets.domain.errors import Refused, ServiceUnavailable
 from harbor_assets.interfaces.deployment.install import (
     OVERLAYS,
     Options,
-    _rolled_out,
     _tell_volumes,
-    _trouble,
     install,
     overlay_folder,
     read_objects,
@@ -22,6 +20,7 @@ from harbor_assets.interfaces.deployment.install import (
 )
 from harbor_assets.interfaces.deployment.kubectl import Kubectl, check_builder
 from harbor_assets.interfaces.deployment.manifests import Install, adapt
+from harbor_assets.interfaces.deployment.waiting import rolled_out, trouble_of
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -138,15 +137,24 @@ def test_a_namespace_on_its_way_out_is_not_installed_into(kubectl: Path):
         install(Options(overlay="dev", namespace="x"), print)
 
 
+EMPTY = """
+import json, sys
+if "kustomize" in sys.argv:
+    print(json.dumps({"kind": "Deployment", "metadata": {"name": "harbor-assets-postgres"}}))
+else:
+    print(json.dumps({"items": []}) if "nodes" in sys.argv else "")
+"""
+
+
 def test_images_are_named_or_can_be_built(kubectl: Path):
-    program(kubectl, "kubectl", "import sys, json; print(json.dumps({'items': []}) if 'nodes' in sys.argv else '')")
+    program(kubectl, "kubectl", EMPTY)
     with pytest.raises(Refused, match="There are no images") as refused:
         install(Options(overlay="dev"), print)
     assert len(refused.value.problems) == 2
 
 
 def test_unknown_overlays_are_refused():
-    with pytest.raises(Refused, match="test or dev"):
+    with pytest.raises(Refused, match="test or dev or production or ack"):
         overlay_folder("prod")
     assert all((overlay_folder(name) / "kustomization.yaml").is_file() for name in OVERLAYS)
 
@@ -157,10 +165,10 @@ def test_a_rollout_is_done_when_every_pod_is_new_and_available():
         "spec": {"replicas": 1},
         "status": {"observedGeneration": 2, "updatedReplicas": 1, "replicas": 1, "availableReplicas": 1},
     }
-    assert _rolled_out(done)
-    assert not _rolled_out({**done, "metadata": {"generation": 3}})
-    assert not _rolled_out({**done, "status": {**done["status"], "replicas": 2}})
-    assert not _rolled_out({**done, "status": {}})
+    assert rolled_out(done)
+    assert not rolled_out({**done, "metadata": {"generation": 3}})
+    assert not rolled_out({**done, "status": {**done["status"], "replicas": 2}})
+    assert not rolled_out({**done, "status": {}})
 
 
 def test_what_keeps_a_pod_from_running_is_told_in_its_own_words():
@@ -173,7 +181,7 @@ def test_what_keeps_a_pod_from_running_is_told_in_its_own_words():
         },
         {"metadata": {"name": "c"}, "status": {"containerStatuses": [{"name": "x", "state": {"running": {}}}]}},
     ]
-    assert list(_trouble(pods)) == ["a/api: ImagePullBackOff not found", "b: 0/1 nodes"]
+    assert list(trouble_of(pods)) == ["a/api: ImagePullBackOff not found", "b: 0/1 nodes"]
 
 
 def test_uninstall_wants_a_yes(capsys: pytest.CaptureFixture[str]):

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 import harbor_assets
-from harbor_assets.interfaces.deployment.install import MINE
+from harbor_assets.interfaces.deployment.manifests import MINE
 from harbor_assets.interfaces.deployment.source import deploy_folder
 
 pytestmark = pytest.mark.req_k8s

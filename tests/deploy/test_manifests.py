@@ -1,15 +1,27 @@
 """What stands in deploy/: rights, labels, security, and that it fits the code that relies on it."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tomli
 import yaml
 
-from harbor_assets.interfaces.deployment.manifests import CONFIGURATION, Install, adapt
+from harbor_assets.domain.errors import Refused
+from harbor_assets.interfaces.deployment.install import OVERLAYS
+from harbor_assets.interfaces.deployment.manifests import (
+    CONFIGURATION,
+    UNFILLED,
+    Install,
+    adapt,
+    environment,
+    has,
+    unfilled,
+)
 from harbor_assets.sandboxes.kubernetes.network import PORTS, policies
 from harbor_assets.sandboxes.profiles import FolderProfiles
 from harbor_assets.settings import Settings
@@ -25,6 +37,8 @@ INSTALL = Install(
     settings={"HARBOR_ASSETS_REGISTRY": "r/tasks"},
     nodes=("203.0.113.7",),
 )
+
+CLUSTER_WIDE = ("Namespace", "PriorityClass")
 
 type Object = dict[str, Any]
 
@@ -96,7 +110,7 @@ def test_every_setting_is_one(overlay: list[Object]):
 def test_every_object_is_labelled_and_in_the_namespace(overlay: list[Object]):
     for item in overlay:
         assert item["metadata"]["labels"]["app.kubernetes.io/part-of"] == "harbor-assets", item
-        if item["kind"] != "Namespace":
+        if item["kind"] not in CLUSTER_WIDE:
             assert item["metadata"]["namespace"] == "harbor-assets", item
         if item["kind"] == "Deployment":
             assert item["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "harbor-assets"
@@ -104,21 +118,22 @@ def test_every_object_is_labelled_and_in_the_namespace(overlay: list[Object]):
 
 def test_only_the_overlays_say_that_all_may_do_all_and_an_access_file_ends_that(overlay: list[Object]):
     assert "ALLOW_REMOTE" not in (DEPLOY / "base" / "settings.env").read_text()
-    open_to_all = Settings.load(environment(overlay))
-    assert (open_to_all.allow_remote, open_to_all.access) == (True, "")
+    alone = Settings.load(environment(overlay))
+    path = "/etc/harbor-assets/access/access.toml"
+    assert (alone.allow_remote, alone.access) == ((True, "") if inner(overlay) else (False, path))
     given = adapt(overlay, replace(INSTALL, access="# none yet", guarded=True))
     kept = adapt(overlay, replace(INSTALL, guarded=True))  # an upgrade that does not name it again
     for made in (given, kept):
         settings = Settings.load(environment(made))
-        assert (settings.allow_remote, settings.access) == (False, "/etc/harbor-assets/access/access.toml")
+        assert (settings.allow_remote, settings.access) == (False, path)
     secrets = [item for item in given if item["metadata"]["name"] == "harbor-assets-access"]
     assert [(item["kind"], item["stringData"]) for item in secrets] == [("Secret", {"access.toml": "# none yet"})]
     assert not [item for item in kept if item["metadata"]["name"] == "harbor-assets-access"]
 
 
-def environment(made: list[Object]) -> dict[str, str]:
-    [found] = [item for item in made if (item["kind"], item["metadata"]["name"]) == ("ConfigMap", "harbor-assets-env")]
-    return found["data"]
+def inner(overlay: list[Object]) -> bool:
+    """Whether it is one of those that bring a database and all else they need."""
+    return has(overlay, "Deployment", "harbor-assets-postgres")
 
 
 def containers(overlay: list[Object]) -> Iterator[tuple[str, Object, Object]]:
@@ -160,19 +175,22 @@ def test_everything_that_uses_the_databases_waits_for_their_migration(overlay: l
 def test_an_install_sets_images_secrets_nodes_and_namespace(overlay: list[Object]):
     made = {(item["kind"], item["metadata"]["name"]): item for item in adapt(overlay, INSTALL)}
     assert ("Namespace", "elsewhere") in made
-    assert {item["metadata"].get("namespace") for (kind, _), item in made.items() if kind != "Namespace"} == {
-        "elsewhere"
-    }
+    named = {item["metadata"].get("namespace") for (kind, _), item in made.items() if kind not in CLUSTER_WIDE}
+    assert named == {"elsewhere"}
     images = {container["image"] for _, _, container in containers(list(made.values()))}
-    assert images == {"r/service:1", "postgres:15"}
+    assert images == {"r/service:1", *(["postgres:15"] if inner(overlay) else [])}
     env = made["ConfigMap", "harbor-assets-env"]["data"]
     assert env["HARBOR_ASSETS_WORKER_IMAGE"] == "r/worker:1"
     assert env["HARBOR_ASSETS_REGISTRY"] == "r/tasks"
-    assert made["Secret", "harbor-assets-database-generated"]["stringData"] == {
-        "POSTGRES_PASSWORD": "0a1b",
-        "DAGSTER_PG_PASSWORD": "0a1b",
-        "HARBOR_ASSETS_CATALOG_URL": "postgresql+psycopg://harbor:0a1b@harbor-assets-postgres:5432/harbor_assets",
-    }
+    assert made["Secret", "harbor-assets-egress-generated"]["stringData"] == {"HARBOR_ASSETS_EGRESS_SECRET": "2c3d"}
+    if inner(overlay):
+        assert made["Secret", "harbor-assets-database-generated"]["stringData"] == {
+            "POSTGRES_PASSWORD": "0a1b",
+            "DAGSTER_PG_PASSWORD": "0a1b",
+            "HARBOR_ASSETS_CATALOG_URL": "postgresql+psycopg://harbor:0a1b@harbor-assets-postgres:5432/harbor_assets",
+        }
+    else:  # another's database has another's password
+        assert ("Secret", "harbor-assets-database-generated") not in made
     overlays_own = {("Secret", "harbor-assets-database"), ("Secret", "harbor-assets-egress")}
     assert not overlays_own & made.keys()  # it stands beside them: a plain apply afterwards changes no secret in use
     public = made["NetworkPolicy", "harbor-assets-sandbox-public"]
@@ -193,13 +211,14 @@ def test_what_an_install_generated_counts_before_what_the_overlay_brings(overlay
         "database": ["harbor-assets-database", "harbor-assets-database-generated"],  # of two, the later one counts
         "egress": ["harbor-assets-egress", "harbor-assets-egress-generated"],
     }
+    store = ["harbor-assets-object-store"]
     for name, _, container in containers(overlay):
-        of = both["egress" if name.startswith("harbor-assets-egress") else "database"]
-        assert secret_names(container["envFrom"]) == of, name
+        alone = {"harbor-assets-egress": both["egress"], "harbor-assets-postgres": both["database"]}
+        assert secret_names(container["envFrom"]) == alone.get(name.split("/")[0], both["database"] + store), name
         assert not any("secretKeyRef" in v.get("valueFrom", {}) for v in container.get("env", ())), name
     instance = yaml.safe_load((DEPLOY / "base" / "instance" / "dagster.yaml").read_text())
     workers = instance["run_launcher"]["config"]["run_k8s_config"]["container_config"]["env_from"]
-    assert secret_names(workers) == [*both["database"], *both["egress"]]
+    assert secret_names(workers) == [*both["database"], *both["egress"], *store]
 
 
 def test_pods_are_made_anew_when_what_they_read_has_changed(overlay: list[Object]):
@@ -218,14 +237,16 @@ def test_pods_are_made_anew_when_what_they_read_has_changed(overlay: list[Object
 
 
 def test_profiles_can_be_read_and_have_the_ceilings_promised(tmp_path: Path):
-    for name in ("test", "dev"):
+    for name in OVERLAYS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "profiles.yaml").write_bytes((DEPLOY / "profiles" / name / "profiles.yaml").read_bytes())
+        FolderProfiles(tmp_path / name).get(None)
     test = FolderProfiles(tmp_path / "test").get(None)
     assert (test.name, test.max_cpus, test.max_memory_mb) == ("harbor-standard", 4, 8192)
     assert (test.requests.cpu, test.requests.memory) == ("50m", "64Mi")
     dev = FolderProfiles(tmp_path / "dev").get("harbor-standard")
     assert (dev.requests.cpu, dev.requests.memory) == (None, None)
+    assert FolderProfiles(tmp_path / "ack").get("harbor-gpu").gpu_resource == "nvidia.com/gpu"
 
 
 def test_the_instance_fits_the_launcher_that_reads_it():
@@ -269,4 +290,125 @@ def test_both_images_begin_with_the_same_layer():
         return steps[:4]
 
     assert head("service") == head("worker")
-    assert head("worker")[-1].endswith("base.txt")
+    assert "base.txt" in head("worker")[-1]
+
+
+def test_the_database_is_where_the_settings_say(overlay: list[Object]):
+    from dagster._config import process_config
+
+    from harbor_assets.cluster.storage import DeploymentStorage
+
+    instance = yaml.safe_load((DEPLOY / "base" / "instance" / "dagster.yaml").read_text())
+    wanted = instance["storage"]["custom"]["config"]["postgres_db"]
+    env = {**environment(overlay), "DAGSTER_PG_PASSWORD": "p"}
+    given = {key: value if isinstance(value, str) else env[value["env"]] for key, value in wanted.items()}
+    checked = process_config(DeploymentStorage.config_type(), {"postgres_db": {**given, "port": int(given["port"])}})
+    assert checked.success, checked.errors
+    host = "harbor-assets-postgres" if inner(overlay) else UNFILLED
+    assert (given["hostname"], given["db_name"], given["port"]) == (host, "dagster", "5432")
+
+
+def test_what_an_admin_has_to_fill_in_is_named(overlay: list[Object]):
+    missing = unfilled(overlay)
+    if inner(overlay):
+        assert missing == []
+        return
+    assert "ConfigMap harbor-assets-env: data.DAGSTER_PG_HOST" in missing
+    assert "ConfigMap harbor-assets-env: data.HARBOR_ASSETS_ARTIFACTS_URL" in missing
+    assert not [field for field in missing if "image" in field.lower()]  # an install sets them
+    filled = json.loads(json.dumps(overlay).replace(UNFILLED, "there"))
+    assert unfilled(filled) == []
+
+
+@pytest.mark.parametrize("name", ["production", "ack"])
+def test_what_is_marked_yours_and_has_no_value_is_what_must_be_filled_in(name: str):
+    lines = (DEPLOY / "overlays" / name / "kustomization.yaml").read_text().splitlines()
+    assert all("# yours" in line for line in lines if UNFILLED in line)
+
+
+@pytest.mark.parametrize(("name", "pulls"), [("production", "harbor-assets-pull"), ("ack", "acr-pull-secret")])
+def test_a_deployment_that_counts(kustomized: Callable[[str], list[Object]], name: str, pulls: str):
+    made = {(item["kind"], item["metadata"]["name"]): item for item in kustomized(name)}
+    assert not [key for key in made if "postgres" in key[1]]
+    labels = made["Namespace", "harbor-assets"]["metadata"]["labels"]
+    levels = {mode: labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "audit", "warn")}
+    assert levels == {"enforce": "baseline", "audit": "restricted", "warn": "restricted"}
+    for (kind, program), item in made.items():
+        if kind == "Deployment":
+            pod = item["spec"]["template"]["spec"]
+            assert pod["imagePullSecrets"] == [{"name": pulls}], program
+            assert pod["priorityClassName"] == "harbor-assets-programs", program
+    classes = {key[1] for key in made if key[0] == "PriorityClass"}
+    env = made["ConfigMap", "harbor-assets-env"]["data"]
+    workers = json.loads(Settings.load(env).worker_pods)
+    assert workers == {"imagePullSecrets": [{"name": pulls}], "priorityClassName": "harbor-assets-runs"}
+    profiles = yaml.safe_load(made["ConfigMap", "harbor-assets-profiles"]["data"]["profiles.yaml"])["profiles"]
+    for profile in profiles:
+        assert profile["image_pull_secrets"] == [pulls]
+        assert profile["pod_overrides"]["priorityClassName"] in classes
+    assert {workers["priorityClassName"], "harbor-assets-programs"} == classes
+    budgets = {key[1]: item["spec"] for key, item in made.items() if key[0] == "PodDisruptionBudget"}
+    run = {"app.kubernetes.io/part-of": "harbor-assets", "harbor/run-id": "run-0"}
+    assert matches(budgets["harbor-assets-runs"]["selector"], run)
+    assert not matches(budgets["harbor-assets-runs"]["selector"], {"app.kubernetes.io/part-of": "harbor-assets"})
+    egress = made["Deployment", "harbor-assets-egress"]["spec"]
+    assert egress["replicas"] > budgets["harbor-assets-egress"]["minAvailable"]  # else no node could ever be drained
+    assert matches(budgets["harbor-assets-egress"]["selector"], egress["template"]["metadata"]["labels"])
+    scraped = made["Deployment", "harbor-assets"]["spec"]["template"]["metadata"]["annotations"]
+    assert scraped["prometheus.io/path"] == "/metrics"
+    assert made["PersistentVolumeClaim", "harbor-assets-artifacts"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert made["Service", "harbor-assets"]["spec"].get("type", "ClusterIP") == "ClusterIP"
+
+
+def matches(selector: Object, labels: dict[str, str]) -> bool:
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        expression["operator"] == "Exists" and expression["key"] in labels
+        for expression in selector.get("matchExpressions", ())
+    )
+
+
+def test_a_secret_of_the_admins_own_stays_as_it_is_where_the_database_is_elsewhere():
+    own = {"kind": "Secret", "metadata": {"name": "harbor-assets-database", "namespace": "x"}, "data": {"A": "Yg=="}}
+    [kept, egress] = adapt([own], INSTALL)
+    assert (kept["metadata"]["name"], kept["data"]) == ("harbor-assets-database", {"A": "Yg=="})
+    assert egress["metadata"]["name"] == "harbor-assets-egress-generated"
+
+
+def test_only_our_own_programs_reach_the_buildkit(kustomized: Callable[[str], list[Object]]):
+    made = {item["kind"]: item for item in kustomized("buildkit")}
+    assert {item["metadata"].get("namespace") for kind, item in made.items() if kind != "Namespace"} == {
+        "harbor-assets-buildkit"
+    }
+    labels = made["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    [rule] = made["NetworkPolicy"]["spec"]["ingress"]
+    [source] = rule["from"]
+    assert {"sandbox", "egress"} <= set(source["podSelector"]["matchExpressions"][0]["values"])
+    assert source["namespaceSelector"]["matchLabels"] == {"app.kubernetes.io/part-of": "harbor-assets"}
+    with (DEPLOY / "components" / "buildkit" / "buildkitd.toml").open("rb") as file:
+        assert tomli.load(file)["registry"]["docker.io"]["mirrors"]
+    [mount] = [v for v in made["Deployment"]["spec"]["template"]["spec"]["volumes"] if v["name"] == "registry"]
+    assert mount["secret"]["secretName"] == "harbor-assets-registry"
+    [port] = made["Service"]["spec"]["ports"]
+    assert f"harbor-assets-buildkit.harbor-assets-buildkit:{port['port']}" in str(environment(kustomized("ack")))
+
+
+def test_where_workers_go_is_said_by_a_setting_and_reaches_the_jobs_of_runs_and_of_tasks():
+    from dagster_k8s.job import UserDefinedDagsterK8sConfig
+
+    from harbor_assets.cluster.launcher import placed
+
+    config = yaml.safe_load((DEPLOY / "base" / "instance" / "dagster.yaml").read_text())["run_launcher"]["config"]
+    fields = json.dumps({"nodeSelector": {"pool": "evals"}, "imagePullSecrets": [{"name": "p"}]})
+    made = placed(config["run_k8s_config"], Settings.load({"HARBOR_ASSETS_WORKER_PODS": fields}).worker_pods)
+    pod = UserDefinedDagsterK8sConfig.from_dict(made).pod_spec_config
+    assert pod["node_selector"] == {"pool": "evals"}
+    assert pod["image_pull_secrets"] == [{"name": "p"}]
+    assert pod["security_context"]["run_as_non_root"] is True  # what the base says stays
+    assert placed(config["run_k8s_config"], "") == config["run_k8s_config"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"containers": []}', '{"securityContext": {}}'])
+def test_a_worker_pods_other_fields_are_fixed(text: str):
+    with pytest.raises(Refused, match="HARBOR_ASSETS_WORKER_PODS"):
+        Settings.load({"HARBOR_ASSETS_WORKER_PODS": text})

@@ -5,7 +5,11 @@ import sys
 import zipfile
 from pathlib import Path
 
-from harbor_assets.interfaces.deployment.source import constraints, write_context, write_wheel
+import pytest
+
+from harbor_assets.artifacts.drivers import DRIVERS, driver_of
+from harbor_assets.domain.errors import Refused
+from harbor_assets.interfaces.deployment.source import constraints, copy_manifests, write_context, write_wheel
 
 
 def test_the_wheel_holds_this_program_and_is_the_same_each_time(tmp_path: Path):
@@ -44,5 +48,24 @@ def test_a_build_context_is_known_by_its_content(tmp_path: Path):
         "Containerfile",
         "base.txt",
         "constraints.txt",
+        "drivers.txt",
     }
     assert "harbor==" in constraints()
+
+
+def test_an_object_stores_driver_is_part_of_the_context(tmp_path: Path):
+    plain = write_context("worker", tmp_path / "1")
+    assert (tmp_path / "1" / "drivers.txt").read_text() == ""
+    assert write_context("worker", tmp_path / "2", ["s3fs"]) != plain
+    assert (tmp_path / "2" / "drivers.txt").read_text() == "s3fs\n"
+    pinned = {line.split("==")[0] for line in constraints().splitlines()}
+    assert set(DRIVERS.values()) <= pinned
+    assert driver_of("s3://bucket/prefix") == "s3fs"
+    assert driver_of("/var/lib/harbor-assets/artifacts") is None
+
+
+def test_a_copy_of_the_manifests_is_all_that_kustomize_reads(tmp_path: Path):
+    copy_manifests(tmp_path / "mine")
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {"base", "components", "overlays", "profiles"}
+    with pytest.raises(Refused, match="there already"):
+        copy_manifests(tmp_path / "mine")

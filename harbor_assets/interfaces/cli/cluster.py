@@ -15,7 +15,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 Overlay = Annotated[
-    Literal["test", "dev"],
+    Literal["test", "dev", "production", "ack"],
     typer.Option("--overlay", help="Which arrangement: deploy/overlays/NAME.", show_default=False),
 ]
 Namespace = Annotated[str, typer.Option("--namespace", metavar="NS", help="Namespace to install into.")]
@@ -39,6 +39,7 @@ def _group() -> None:
     epilog=examples(
         "cluster install --overlay test",
         "cluster install --overlay dev --buildkit tcp://buildkit.example:1234 --registry registry.example/evals",
+        "cluster install --overlay production --manifests ./mine --access access.toml --buildkit ... --registry ...",
     )
 )
 def install(
@@ -66,6 +67,10 @@ def install(
         Path | None,
         typer.Option("--access", metavar="FILE", help="Access file of the service: callers then need a token."),
     ] = None,
+    manifests: Annotated[
+        Path | None,
+        typer.Option("--manifests", metavar="DIR", help="Your copy of the manifests (`cluster manifests DIR`)."),
+    ] = None,
     timeout: Annotated[
         int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for everything to be ready.")
     ] = 900,
@@ -90,6 +95,7 @@ def install(
         registry=registry or environment.get("TEST_REGISTRY"),
         insecure_registry=insecure_registry or test,
         access=access,
+        manifests=manifests,
         timeout_seconds=timeout,
     )
     out = Output()
@@ -173,15 +179,34 @@ def migrate(
 def context(
     image: Annotated[Literal["service", "worker"], typer.Argument(help="Which image.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is made.")],
+    artifacts_url: Annotated[
+        str, typer.Option("--artifacts-url", metavar="URL", help="Object store of the deployment, for its driver.")
+    ] = "",
 ) -> None:
     """Write the build context of one of the two images, for a builder of your own."""
+    from harbor_assets.artifacts.drivers import driver_of
     from harbor_assets.domain.errors import Refused
     from harbor_assets.interfaces.cli.output import Output, command
     from harbor_assets.interfaces.deployment.source import write_context
 
     if folder.exists():
         raise Refused(f"{folder} is there already; name a folder that can be made")
-    digest = write_context(image, folder)
+    driver = driver_of(artifacts_url)
+    digest = write_context(image, folder, [driver] if driver else [])
     out = Output()
     out.line(f"Wrote {folder}; its content is {digest[:12]}")
     out.line(f"Build it, then: {command('cluster', 'install', '--overlay', 'dev')} --{image}-image IMAGE ...")
+
+
+@app.command(epilog=examples("cluster manifests ./mine"))
+def manifests(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is made.")],
+) -> None:
+    """Copy the manifests to a folder, to fill in and change: what is yours to say is marked "yours"."""
+    from harbor_assets.interfaces.cli.output import Output, command
+    from harbor_assets.interfaces.deployment.source import copy_manifests
+
+    copy_manifests(folder)
+    out = Output()
+    out.line(f'Wrote {folder}; look for "yours" in {folder}/overlays and {folder}/profiles')
+    out.line(f"Then: {command('cluster', 'install', '--overlay', 'production', '--manifests', str(folder))} ...")

@@ -5,29 +5,28 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from harbor_assets.artifacts.drivers import driver_of
 from harbor_assets.domain.errors import Problem, Refused, ServiceUnavailable
 from harbor_assets.interfaces.deployment import manifests, source
+from harbor_assets.interfaces.deployment.given import access_file, check_given
 from harbor_assets.interfaces.deployment.kubectl import Kubectl, build, check_builder, lines
-from harbor_assets.interfaces.deployment.manifests import OURS, PART_OF, Install, Object, adapt
+from harbor_assets.interfaces.deployment.manifests import MINE, OURS, PART_OF, Install, Object, adapt
+from harbor_assets.interfaces.deployment.waiting import POLL_SECONDS, Say, wait
 
-OVERLAYS = ("test", "dev")
-POLL_SECONDS = 2.0
+OVERLAYS = ("test", "dev", "production", "ack")
+WHOLE = ("test", "dev")  # those that bring all they need; the others want things of their admin's
 ANSWER_SECONDS = 60.0  # from ready to answering at a node's port: the proxies of the nodes have to hear of it
-MINE = f"{PART_OF}={OURS}"
-
-type Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the command line said. `buildkit` and `registry`: where images are built and kept, if they are built.
 
-    `access`: an access file for the service; None: as it is.
+    `access`: an access file for the service; None: as it is. `manifests`: a changed copy of ours, in place of them.
     """
 
     overlay: str
@@ -39,6 +38,7 @@ class Options:
     registry: str | None = None
     insecure_registry: bool = False
     access: Path | None = None
+    manifests: Path | None = None
     timeout_seconds: float = 900
 
 
@@ -47,12 +47,21 @@ def install(options: Options, say: Say) -> str:
 
     Raises `Refused` with what is wrong, `ServiceUnavailable` if something did not become ready in time.
     """
-    folder = overlay_folder(options.overlay)
-    access = _access_file(options.access)
+    folder = overlay_folder(options.overlay, options.manifests)
+    access = access_file(options.access)
     kubectl = Kubectl(options.context)
     nodes = kubectl.first_contact()
     _check_namespace(kubectl, options.namespace)
-    service, worker = _images(options, say)
+    given = read_objects(kubectl("kustomize", str(folder)))
+    guarded = access is not None or kubectl.get("secret", manifests.ACCESS, "-n", options.namespace) is not None
+    hint = (
+        "look for what is marked yours in it" if options.manifests else "see `harbor-assets cluster manifests --help`"
+    )
+    check_given(kubectl, options.namespace, given, guarded=guarded, hint=hint)
+    before = _installed_images(kubectl, options.namespace)
+    service, worker = _images(
+        options, driver_of(manifests.environment(given).get("HARBOR_ASSETS_ARTIFACTS_URL", "")), say
+    )
     password = _kept(kubectl, options.namespace, manifests.DATABASE, manifests.PASSWORD_KEY)
     egress = _kept(kubectl, options.namespace, manifests.EGRESS, manifests.EGRESS_KEY)
     decided = Install(
@@ -63,16 +72,24 @@ def install(options: Options, say: Say) -> str:
         namespace=options.namespace,
         settings=_settings(options),
         access=access,
-        guarded=access is not None or kubectl.get("secret", manifests.ACCESS, "-n", options.namespace) is not None,
+        guarded=guarded,
         nodes=sorted(set(addresses(nodes))),
     )
-    objects = adapt(read_objects(kubectl("kustomize", str(folder))), decided)
+    objects = adapt(given, decided)
     say(f"Applying {len(objects)} objects to namespace {options.namespace}")
     for line in lines(kubectl("apply", "-f", "-", stdin=_as_json(objects))):
         if not line.endswith(" unchanged"):
             say(f"  {line}")
-    _wait(kubectl, options, say)
-    return _url(kubectl, options.namespace, nodes)
+    try:
+        wait(kubectl, options.namespace, options.timeout_seconds, say)
+    except ServiceUnavailable as error:
+        if before in (None, (service, worker)):
+            raise
+        back = f"--service-image {before[0]} --worker-image {before[1]}"
+        raise ServiceUnavailable(
+            f"{error}\nTo go back to what ran before, install with the harbor-assets of before: {back}"
+        ) from error
+    return _url(kubectl, options.namespace, nodes, say)
 
 
 def uninstall(options: Options, say: Say) -> None:
@@ -129,11 +146,27 @@ def _tell_volumes(kubectl: Kubectl, options: Options, say: Say) -> None:
         )
 
 
-def overlay_folder(name: str) -> Path:
-    """The folder of an overlay. Raises `Refused` for an unknown one."""
+def overlay_folder(name: str, copy: Path | None = None) -> Path:
+    """The folder of an overlay, in a copy of the manifests if there is one. Raises `Refused` for an unknown one."""
     if name not in OVERLAYS:
         raise Refused(f"There is no overlay '{name}'; write --overlay {' or '.join(OVERLAYS)}")
-    return source.deploy_folder() / "overlays" / name
+    folder = (copy or source.deploy_folder()) / "overlays" / name
+    if not (folder / "kustomization.yaml").is_file():
+        raise Refused(
+            f"There is no {folder / 'kustomization.yaml'}; make a copy of the manifests with: "
+            "harbor-assets cluster manifests DIR"
+        )
+    return folder
+
+
+def _installed_images(kubectl: Kubectl, namespace: str) -> tuple[str, str] | None:
+    """(service, worker) of what is installed; None if nothing is."""
+    service = kubectl.get("deployment", OURS, "-n", namespace)
+    env = kubectl.get("configmap", manifests.ENV, "-n", namespace)
+    worker = (env or {}).get("data", {}).get("HARBOR_ASSETS_WORKER_IMAGE")
+    if service is None or worker is None:
+        return None
+    return service["spec"]["template"]["spec"]["containers"][0]["image"], worker
 
 
 def read_objects(text: str) -> list[Object]:
@@ -158,12 +191,15 @@ def _check_namespace(kubectl: Kubectl, name: str) -> None:
     if found is None:
         return
     if found["metadata"].get("labels", {}).get(PART_OF) != OURS:
-        raise Refused(f"The namespace {name} is there and not ours (no label {MINE}); choose another with --namespace")
+        raise Refused(
+            f"The namespace {name} is there and not ours (no label {MINE}); choose another with --namespace, or give "
+            f"it to us, with all that is in it: kubectl label namespace {name} {MINE}"
+        )
     if found["status"]["phase"] == "Terminating":
         raise Refused(f"The namespace {name} is being deleted; repeat when it is gone")
 
 
-def _images(options: Options, say: Say) -> tuple[str, str]:
+def _images(options: Options, driver: str | None, say: Say) -> tuple[str, str]:
     """The two images: those given, or built and pushed now under a tag of their content."""
     if options.service_image and options.worker_image:
         return options.service_image, options.worker_image
@@ -181,7 +217,8 @@ def _images(options: Options, say: Say) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="harbor-assets-build-") as scratch:
         for name in ("worker", "service"):
             context = Path(scratch, name)
-            image = f"{options.registry}/harbor-assets-{name}:{source.write_context(name, context)[:12]}"
+            tag = source.write_context(name, context, [driver] if driver else [])[:12]
+            image = f"{options.registry}/harbor-assets-{name}:{tag}"
             say(f"Building {image}")
             begin = time.monotonic()
             build(
@@ -193,21 +230,10 @@ def _images(options: Options, say: Say) -> tuple[str, str]:
     return made[1], made[0]
 
 
-def _access_file(path: Path | None) -> str | None:
-    """The text of an access file that a pod can use. Raises `Refused`."""
-    if path is None:
-        return None
-    from harbor_assets.access import read_access
-
-    if local := [issuer.jwks for issuer in read_access(path).issuers if "://" not in issuer.jwks]:
-        raise Refused(f"The access file {path} takes keys from {local[0]}, which no pod has; write the URL of the keys")
-    return path.read_text(encoding="utf-8")
-
-
 def _settings(options: Options) -> dict[str, str]:
     """Where the deployment itself builds the images of tasks."""
-    if not (options.buildkit and options.registry):
-        return {}
+    if options.overlay not in WHOLE or not (options.buildkit and options.registry):
+        return {}  # where tasks' images are built is then said by the manifests, and may be another place
     found = {
         "HARBOR_ASSETS_BUILDKIT": options.buildkit,
         "HARBOR_ASSETS_REGISTRY": f"{options.registry}/harbor-assets-tasks",
@@ -228,62 +254,18 @@ def _kept(kubectl: Kubectl, namespace: str, name: str, key: str) -> str:
     return secrets.token_hex(24)
 
 
-def _wait(kubectl: Kubectl, options: Options, say: Say) -> None:
-    """Wait until every Deployment runs what was applied, telling each as it becomes ready."""
-    until = time.monotonic() + options.timeout_seconds
-    ready: set[str] = set()
-    told = ""
-    while True:
-        found = kubectl.items("deployments", "-n", options.namespace, "-l", MINE)
-        for item in found:
-            name = item["metadata"]["name"]
-            if _rolled_out(item) and name not in ready:
-                ready.add(name)
-                say(f"{len(ready)}/{len(found)} {name} is ready")
-        if len(ready) == len(found):
-            return
-        trouble = list(_trouble(kubectl.items("pods", "-n", options.namespace, "-l", MINE)))
-        if (now := "; ".join(trouble)) != told and (told := now):
-            say(f"  {now}")
-        if time.monotonic() > until:
-            late = ", ".join(sorted(item["metadata"]["name"] for item in found if not _rolled_out(item)))
-            raise ServiceUnavailable(
-                f"Not ready after {options.timeout_seconds:.0f} s: {late}. {told or 'No pod says why'}. Look with: "
-                f"kubectl -n {options.namespace} get pods,events. What was applied stays; repeat the command to wait on"
-            )
-        time.sleep(POLL_SECONDS)
-
-
-def _rolled_out(item: Object) -> bool:
-    wanted, status = item["spec"].get("replicas", 1), item.get("status", {})
-    return (
-        status.get("observedGeneration", 0) >= item["metadata"]["generation"]
-        and status.get("updatedReplicas", 0) == wanted
-        and status.get("replicas", 0) == wanted
-        and status.get("availableReplicas", 0) == wanted
-    )
-
-
-def _trouble(pods: Iterable[Object]) -> Iterator[str]:
-    """What keeps pods from running, in their own words."""
-    for pod in pods:
-        status, name = pod.get("status", {}), pod["metadata"]["name"]
-        for condition in status.get("conditions", ()):
-            if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                yield f"{name}: {condition.get('message', condition.get('reason', 'not scheduled'))}"
-        for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-            waiting: dict[str, Any] = container.get("state", {}).get("waiting", {})
-            if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-                yield f"{name}/{container['name']}: {waiting['reason']} {waiting.get('message', '')}".strip()
-
-
-def _url(kubectl: Kubectl, namespace: str, nodes: Iterable[Object]) -> str:
-    """The service's URL at a node that is reached from here. Raises `ServiceUnavailable` if none is."""
+def _url(kubectl: Kubectl, namespace: str, nodes: Iterable[Object], say: Say) -> str:
+    """The service's URL at a node that is reached from here, or inside the cluster where the Service opens no port.
+    Raises `ServiceUnavailable` if none is reached."""
     import httpx
 
     service = kubectl.get("service", OURS, "-n", namespace) or {}
+    forward = f"kubectl -n {namespace} port-forward service/{OURS} 8000:8000, at http://127.0.0.1:8000"
     port = next((p["nodePort"] for p in service.get("spec", {}).get("ports", ()) if p.get("nodePort")), None)
-    urls = [f"http://{f'[{host}]' if ':' in host else host}:{port}" for host in addresses(nodes)] if port else []
+    if port is None:
+        say(f"The Service opens no port to the outside; put an ingress before it, or reach it with: {forward}")
+        return f"http://{OURS}.{namespace}:8000"
+    urls = [f"http://{f'[{host}]' if ':' in host else host}:{port}" for host in addresses(nodes)]
     until = time.monotonic() + ANSWER_SECONDS
     with httpx.Client(trust_env=False, timeout=5) as client:
         while urls:
@@ -297,8 +279,7 @@ def _url(kubectl: Kubectl, namespace: str, nodes: Iterable[Object]) -> str:
                 break
             time.sleep(POLL_SECONDS)
     raise ServiceUnavailable(
-        f"harbor-assets runs, but no node's port answers from here ({', '.join(urls) or 'the Service has none'}). "
-        f"Reach it with: kubectl -n {namespace} port-forward service/{OURS} 8000:8000, at http://127.0.0.1:8000"
+        f"harbor-assets runs, but no node's port answers from here ({', '.join(urls)}). Reach it with: {forward}"
     )
 
 

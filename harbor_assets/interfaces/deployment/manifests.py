@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +14,15 @@ Object = dict[str, Any]
 NAMESPACE = "harbor-assets"
 PART_OF = "app.kubernetes.io/part-of"
 OURS = "harbor-assets"
+MINE = f"{PART_OF}={OURS}"  # the label of all that is ours
 SERVICE_IMAGE, WORKER_IMAGE = "harbor-assets-service", "harbor-assets-worker"
 ENV = "harbor-assets-env"
 POSTGRES = "harbor-assets-postgres"
 DATABASE, PASSWORD_KEY = "harbor-assets-database", "POSTGRES_PASSWORD"
 EGRESS, EGRESS_KEY = "harbor-assets-egress", "HARBOR_ASSETS_EGRESS_SECRET"
 ACCESS, ACCESS_KEY, ACCESS_FOLDER = "harbor-assets-access", "access.toml", "/etc/harbor-assets/access"
+EXTERNAL_KEYS = ("DAGSTER_PG_PASSWORD", "HARBOR_ASSETS_CATALOG_URL")  # of a database that is not the overlay's own
+UNFILLED = "CHANGE-ME"  # what stands in a manifest where an admin has to put something
 GENERATED = "-generated"  # what an install makes stands beside the overlay's own, which a plain apply would set back
 CONFIGURATION = "harbor-assets/configuration"  # annotation: pods are made anew when what they read has changed
 
@@ -44,9 +47,13 @@ class Install:
 
 def adapt(objects: Iterable[Object], install: Install) -> list[Object]:
     """The overlay's objects with what the install decides."""
-    made = [_adapted(deepcopy(item), install) for item in objects]
+    objects = list(objects)
+    inner = has(objects, "Deployment", POSTGRES)  # else the database is elsewhere, and its password not ours to make
+    made = [_adapted(deepcopy(item), install, inner=inner) for item in objects]
+    if not any(item["kind"] == "Secret" and item["metadata"]["name"] == EGRESS + GENERATED for item in made):
+        made.append(_secret(EGRESS + GENERATED, {EGRESS_KEY: install.egress_secret}, install.namespace))
     if install.access is not None:
-        made.append(_access_secret(install.access, install.namespace))
+        made.append(_secret(ACCESS, {ACCESS_KEY: install.access}, install.namespace))
     closed = {policy["metadata"]["name"]: policy for policy in policies(install.nodes)}
     for item in made:
         name = item["metadata"]["name"]
@@ -60,7 +67,7 @@ def adapt(objects: Iterable[Object], install: Install) -> list[Object]:
     return made
 
 
-def _adapted(item: Object, install: Install) -> Object:
+def _adapted(item: Object, install: Install, *, inner: bool) -> Object:
     kind, meta = item["kind"], item["metadata"]
     if kind == "Namespace":
         meta["name"] = install.namespace
@@ -74,7 +81,7 @@ def _adapted(item: Object, install: Install) -> Object:
             **install.settings,
             **(_GUARDED if install.guarded else {}),
         }
-    elif kind == "Secret" and meta["name"] in (DATABASE, EGRESS):
+    elif kind == "Secret" and meta["name"] in ((DATABASE, EGRESS) if inner else (EGRESS,)):
         item.pop("data", None)
         item["stringData"] = {
             DATABASE: database_secret(install.password),
@@ -93,14 +100,47 @@ def _adapted(item: Object, install: Install) -> Object:
 _GUARDED = {"HARBOR_ASSETS_ACCESS": f"{ACCESS_FOLDER}/{ACCESS_KEY}", "HARBOR_ASSETS_ALLOW_REMOTE": "0"}
 
 
-def _access_secret(text: str, namespace: str) -> Object:
-    labels = {PART_OF: OURS}
+def _secret(name: str, data: Mapping[str, str], namespace: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": ACCESS, "namespace": namespace, "labels": labels},
-        "stringData": {ACCESS_KEY: text},
+        "metadata": {"name": name, "namespace": namespace, "labels": {PART_OF: OURS}},
+        "stringData": dict(data),
     }
+
+
+def environment(objects: Iterable[Object]) -> dict[str, str]:
+    """The settings that an overlay gives to every program."""
+    return next((o["data"] for o in objects if o["kind"] == "ConfigMap" and o["metadata"]["name"] == ENV), {})
+
+
+def has(objects: Iterable[Object], kind: str, name: str) -> bool:
+    """Whether such an object is there."""
+    return any(item["kind"] == kind and item["metadata"]["name"] == name for item in objects)
+
+
+def unfilled(objects: Iterable[Object]) -> list[str]:
+    """What an admin has to fill in and has not, each as `<kind> <name>: <field>`. The two images are left out: an
+    install sets them."""
+    found: dict[str, None] = {}
+    for item in objects:
+        for path, text in _texts(item):
+            image = path.endswith(("image", "HARBOR_ASSETS_WORKER_IMAGE"))
+            if UNFILLED in text and not image:
+                found[f"{item['kind']} {item['metadata']['name']}: {path}"] = None
+    return list(found)
+
+
+def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a value with the path of its field."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for n, inner in enumerate(value):
+            yield from _texts(inner, f"{path}[{n}]")
 
 
 def database_secret(password: str) -> dict[str, str]:

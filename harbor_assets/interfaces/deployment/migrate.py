@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from harbor_assets.domain.errors import Refused
 from harbor_assets.settings import Settings
 
 
@@ -15,6 +16,11 @@ def migrate(say: Callable[[str], None], wait_seconds: float) -> None:
     from harbor_assets.catalog.migrate import alone, bring_up_to_date
 
     settings = Settings.load()
+    if settings.executor == "kubernetes" and settings.catalog_url.startswith("sqlite"):
+        raise Refused(
+            "A deployment's catalog is a Postgres, which all its pods reach; name it with HARBOR_ASSETS_CATALOG_URL in "
+            "the Secret harbor-assets-database"
+        )
     with alone(settings.catalog_url, wait_seconds):
         bring_up_to_date(settings.catalog_url)
         say("The catalog is up to date")

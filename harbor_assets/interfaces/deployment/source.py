@@ -2,16 +2,18 @@
 
 import base64
 import hashlib
+import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import tomli
 
 import harbor_assets
-from harbor_assets.domain.errors import Broken
+from harbor_assets.domain.errors import Broken, Refused
 
+MANIFESTS = ("base", "components", "overlays", "profiles")  # what kustomize reads
 PACKAGES = ("harbor_assets", "resources", "sensors")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest a zip can tell: same content, same bytes
 
@@ -25,6 +27,14 @@ def deploy_folder() -> Path:
     raise Broken(f"The manifests are missing: {package / 'deploy'} is not there; install harbor-assets again")
 
 
+def copy_manifests(folder: Path) -> None:
+    """Copy the manifests to `folder`, which is made, for somebody who changes them. Raises `Refused` if it is there."""
+    if folder.exists():
+        raise Refused(f"{folder} is there already; name a folder that can be made")
+    for name in MANIFESTS:
+        shutil.copytree(deploy_folder() / name, folder / name)
+
+
 def constraints() -> str:
     """The exact versions of everything an image gets, one on a line, as pyproject.toml holds them."""
     folder = deploy_folder()
@@ -35,13 +45,17 @@ def constraints() -> str:
     raise Broken(f"The constraints are missing: no pyproject.toml in {folder}; install harbor-assets again")
 
 
-def write_context(image: str, folder: Path) -> str:
-    """Write the build context of an image (`service`, `worker`) to `folder`. Returns its digest (hex)."""
+def write_context(image: str, folder: Path, drivers: Sequence[str] = ()) -> str:
+    """Write the build context of an image (`service`, `worker`) to `folder`. Returns its digest (hex).
+
+    `drivers` are packages of the extra `stores`, for an object store that artifacts lie in.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     images = deploy_folder() / "images"
     for path in (images / "base.txt", *(images / image).iterdir()):
         (folder / path.name).write_bytes(path.read_bytes())
     (folder / "constraints.txt").write_text(constraints(), encoding="utf-8")
+    (folder / "drivers.txt").write_text("".join(f"{name}\n" for name in sorted(drivers)), encoding="utf-8")
     write_wheel(folder)
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
