@@ -8,6 +8,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -16,10 +17,14 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from harbor_assets.assets.refusal import BY_HAND, ONLY_SUBMITTED
 from harbor_assets.assets.runs import TRIAL_RESULTS, Reporter
 from harbor_assets.assets.suites import CODE_VERSION, OWNERS
+from harbor_assets.cluster.executions import lost_workers
+from harbor_assets.cluster.ownpod import why_stopped
 from harbor_assets.domain.outcomes import Outcome
+from harbor_assets.engine.account import Lost
 from harbor_assets.engine.execution import Ended
 from harbor_assets.engine.lifecycle import RunEngine
 from harbor_assets.partitions import RUN_TAG, RUN_TASKS, quietly
+from harbor_assets.settings import Settings
 
 
 def _run_id(context: dg.OpExecutionContext) -> str:
@@ -49,6 +54,8 @@ def trial(context: dg.OpExecutionContext, engine: dg.ResourceParam[RunEngine]) -
     index = int(key.removeprefix("t"))
     context.log.info(f"task {index} begins after {time.process_time():.1f} s of its worker's CPU")
     ended = asyncio.run(_execute(context, engine, run_id, index))
+    if ended is Ended.INTERRUPTED and (why := why_stopped(Settings.load().namespace)):
+        raise DagsterExecutionInterruptedError(why)
     if ended is not Ended.DONE:
         raise DagsterExecutionInterruptedError
     rows = engine.outcomes(run_id, index)
@@ -62,7 +69,12 @@ async def _execute(context: dg.OpExecutionContext, engine: RunEngine, run_id: st
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)  # Dagster's own handler would raise anywhere inside the loop
-    return await engine.execute_task(run_id, index, Reporter(context, engine), stop)
+    lost = partial(_lost, context.instance, run_id, index)
+    return await engine.execute_task(run_id, index, Reporter(context, engine), stop, lost=lost)
+
+
+def _lost(instance: dg.DagsterInstance, run_id: str, index: int) -> Lost | None:
+    return lost_workers(instance, run_id).get(index)
 
 
 @dg.op(

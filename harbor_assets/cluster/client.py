@@ -68,6 +68,10 @@ class ClusterClient:
         """One Job. Raises `NotFound`."""
         return self._call(lambda: self._batch.read_namespaced_job_status(name, self.namespace, **self._raw))
 
+    def pod(self, name: str) -> Object:
+        """One pod. Raises `NotFound`."""
+        return self._call(lambda: self._core.read_namespaced_pod(name, self.namespace, **self._raw))
+
     def create_job(self, body: Mapping[str, Any]) -> Object:
         """Raises `Conflict` if there is one of that name."""
         return self._call(lambda: self._batch.create_namespaced_job(self.namespace, body, **self._raw))

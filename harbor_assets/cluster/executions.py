@@ -41,6 +41,27 @@ def partition_key(run_id: str, index: int) -> str:
     return f"{run_id}|{index:05d}"
 
 
+def _executions(instance: "dg.DagsterInstance", run_id: str) -> Sequence["dg.DagsterRun"]:
+    import dagster as dg
+
+    return instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}, job_name=JOB))
+
+
+def lost_workers(instance: "dg.DagsterInstance", run_id: str) -> dict[int, Lost]:
+    """See `ClusterExecutions.lost`; for a task's worker, which has nothing but the instance."""
+    from dagster import DagsterEventType
+
+    found: dict[int, Lost] = {}
+    for run in _executions(instance, run_id):
+        for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
+            event = entry.dagster_event
+            index = task_index(event.step_key) if event and event.step_key else None
+            error = event.step_failure_data.error if event else None
+            if index is not None and error and (known := diagnosis.lost(error.message)):
+                found.setdefault(index, known)
+    return found
+
+
 class ClusterExecutions:
     """Implements the engine's `Executions` with Dagster runs, of which a run never has two unfinished ones.
 
@@ -134,9 +155,7 @@ class ClusterExecutions:
 
     def executions(self, run_id: str) -> Sequence["dg.DagsterRun"]:
         """The Dagster runs of a run, newest first."""
-        import dagster as dg
-
-        return self.instance.get_runs(dg.RunsFilter(tags={RUN_TAG: run_id}, job_name=JOB))
+        return _executions(self.instance, run_id)
 
     def unfinished(self, run_id: str) -> list["dg.DagsterRun"]:
         """Those that have not ended."""
@@ -177,17 +196,7 @@ class ClusterExecutions:
 
     def lost(self, run_id: str) -> dict[int, Lost]:
         """Task index -> what the newest execution that knows it recorded of a worker that left no result."""
-        from dagster import DagsterEventType
-
-        found: dict[int, Lost] = {}
-        for run in self.executions(run_id):
-            for entry in self.instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
-                event = entry.dagster_event
-                index = task_index(event.step_key) if event and event.step_key else None
-                error = event.step_failure_data.error if event else None
-                if index is not None and error and (known := diagnosis.lost(error.message)):
-                    found.setdefault(index, known)
-        return found
+        return lost_workers(self.instance, run_id)
 
     def _ended(self, run_ids: Collection[str]) -> dict[str, Why]:
         found = {run_id: self._why_over(run_id) for run_id in run_ids}

@@ -100,6 +100,7 @@ def step_config(run_id: str, step_key: str, pods: WorkerPods, *, timeout_seconds
             "restart_policy": "Never",
         },
         "container_config": {
+            **_LAST_WORDS,
             "resources": dict(pods.trial_resources if trial else pods.step_resources),
             "security_context": _RESTRICTED,
             "env": _OWNER_ENV if trial else [],
@@ -115,7 +116,7 @@ def run_worker_config(run_id: str) -> dict[str, Any]:
         "pod_template_spec_metadata": marks,
         "job_spec_config": {"ttl_seconds_after_finished": _TTL_SECONDS},
         "pod_spec_config": {"enable_service_links": False},
-        "container_config": {"resources": RUN_WORKER_RESOURCES, "security_context": _RESTRICTED},
+        "container_config": {**_LAST_WORDS, "resources": RUN_WORKER_RESOURCES, "security_context": _RESTRICTED},
     }
 
 
@@ -145,6 +146,8 @@ _OWNER_ENV = [
     _from_label(JOB_NAME_VARIABLE, "batch.kubernetes.io/job-name"),
     _from_label(JOB_UID_VARIABLE, "batch.kubernetes.io/controller-uid"),
 ]
+# Of a container that fails the kubelet keeps the end of its log in the pod's status: nobody needs a right to read logs.
+_LAST_WORDS = {"termination_message_policy": "FallbackToLogsOnError"}
 _RESTRICTED = {
     "allow_privilege_escalation": False,
     "capabilities": {"drop": ["ALL"]},

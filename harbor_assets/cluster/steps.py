@@ -166,17 +166,30 @@ class JobSteps(K8sStepHandler):
                 job = self._client.job(name)
             except NotFound:
                 return f"Job {name} is gone, and its step told no result"
-        state = diagnosis.job_state(job, self._pods.get(name, ()), datetime.now(UTC))
+        state = self._state(job, self._pods.get(name, ()))
         if state.failed:
-            return f"Job {name} failed: {state.facts}"
+            return diagnosis.failed(name, state)
         if state.succeeded:
             since = self._silent_since.setdefault(name, time.monotonic())
             if time.monotonic() - since > SILENT_EXIT_GRACE_SECONDS:
                 return f"Job {name} ended without a result of its step"
         if state.stuck:
             self._client.delete_job(name)
-            return diagnosis.cannot_start(name, state.facts)
+            return diagnosis.cannot_start(name, state)
         return None
+
+    def _state(self, job: Object, pods: Sequence[Object]) -> diagnosis.JobState:
+        """With events only where they can say more: each question about them makes the server read all it has."""
+        now = datetime.now(UTC)
+        state = diagnosis.job_state(job, pods, now)
+        if not state.unclear or state.failed or state.succeeded:
+            return state
+        try:
+            events = [event for thing in (job, *pods) for event in self._client.warnings(thing["metadata"]["uid"])]
+        except Refused as refused:
+            log.warning("events cannot be read: %s", refused)
+            events = []
+        return diagnosis.job_state(job, pods, now, events)
 
     def _look(self, run: DagsterRun) -> None:
         if time.monotonic() - self._listed_at < _LIST_SECONDS:

@@ -1,11 +1,11 @@
 """From a run's Jobs, pods and events to what it and its tasks wait for. Pure: the API server's JSON in, waits out."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harbor_assets.cluster.diagnosis import job_is_over
+from harbor_assets.cluster.diagnosis import events_of, job_is_over, refusal
 from harbor_assets.cluster.manifests import ROLE_LABEL, SETTLING, TASK_LABEL
 from harbor_assets.domain.pods import Finding, diagnose, quota
 from harbor_assets.domain.waiting import RunWaits, Wait, WaitReason, wait
@@ -15,10 +15,8 @@ type Object = Mapping[str, Any]
 
 COMPONENT = "app.kubernetes.io/component"
 RUN_WORKER, STEP_WORKER, SANDBOX = "run_worker", "step_worker", "sandbox"
-_REFUSED = "FailedCreate"  # the Job controller's event: the pod itself was refused
 _FAULTS = ("Failed", "Inspect", "NetworkNotReady", "Err")  # first words of events that say what goes wrong at a start
 _PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)  # the scheduler's second half is about other pods
-_CREATING = re.compile(r"^Error creating: ")
 
 _REASONS: Mapping[str, tuple[WaitReason, str]] = {
     "unschedulable": (WaitReason.SCHEDULING, "no node takes the pod of {whose}"),
@@ -118,7 +116,9 @@ def _of_pods(job: Object | None, pods: Sequence[Object], events: Sequence[Object
         return _of_pod(pod, events, whose)
     if job is None:
         return None
-    return refusal(job, events, whose) or wait(WaitReason.STARTING, f"the pod of {whose} is about to be made")
+    if said := refusal(job, events):
+        return _of_refusal(said, whose)
+    return wait(WaitReason.STARTING, f"the pod of {whose} is about to be made")
 
 
 def _of_pod(pod: Object, events: Sequence[Object], whose: str) -> Wait | None:
@@ -145,30 +145,13 @@ def _words(found: Finding) -> str:
     return (causes or list(found.evidence))[0]
 
 
-def refusal(job: Object, events: Sequence[Object], whose: str) -> Wait | None:
-    """Why the Job controller could not make the Job's pod, as it last said; None if it said nothing."""
-    said = [e for e in events_of(job, events) if e.get("reason") == _REFUSED]
-    if not said:
-        return None
-    text = _CREATING.sub("", str(max(said, key=_when).get("message", "")))
+def _of_refusal(text: str, whose: str) -> Wait:
     verdict = quota(text)
     if verdict == "never":
         return wait(WaitReason.QUOTA, f"the pod of {whose} is larger than a quota: {text}")
     if verdict == "wait":
         return wait(WaitReason.QUOTA, f"a quota has no room for the pod of {whose}: {text}")
     return wait(WaitReason.POLICY, f"the cluster refuses the pod of {whose}: {text}")
-
-
-def events_of(thing: Object, events: Sequence[Object]) -> Iterator[Object]:
-    """The events about one object, oldest first."""
-    uid = thing["metadata"].get("uid")
-    return iter(sorted((e for e in events if (e.get("involvedObject") or {}).get("uid") == uid), key=_when))
-
-
-def _when(event: Object) -> str:
-    series = event.get("series") or {}
-    times = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
-    return str(max((t for t in times if t), default=event["metadata"].get("creationTimestamp") or ""))
 
 
 def _label(item: Object, name: str) -> str | None:

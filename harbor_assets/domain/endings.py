@@ -30,6 +30,8 @@ _LOST: dict[str, Reason] = {
     "ControlPlaneError": Reason.SANDBOX_LOST,  # nothing is known of it any more
     "SandboxDeadline": Reason.SANDBOX_LOST,
     "SandboxEvicted": Reason.EVICTED,
+    "SandboxPreempted": Reason.PREEMPTED,
+    "SandboxNodeLost": Reason.NODE_LOST,
     "SandboxOutOfMemory": Reason.OUT_OF_MEMORY,
 }
 # Of sandboxes that never were ready.

@@ -46,6 +46,8 @@ class Reason(StrEnum):
     IMAGE_PULL = "image_pull"
     SCHEDULING = "scheduling"
     EVICTED = "evicted"
+    PREEMPTED = "preempted"
+    NODE_LOST = "node_lost"
     SANDBOX_START = "sandbox_start"
     SANDBOX_LOST = "sandbox_lost"
     OUT_OF_MEMORY = "out_of_memory"
@@ -86,6 +88,8 @@ _REASONS: dict[Outcome, tuple[Reason, ...]] = {
         Reason.IMAGE_PULL,
         Reason.SCHEDULING,
         Reason.EVICTED,
+        Reason.PREEMPTED,
+        Reason.NODE_LOST,
         Reason.SANDBOX_START,
         Reason.SANDBOX_LOST,
         Reason.OUT_OF_MEMORY,

@@ -30,6 +30,11 @@ _DISRUPTION: Mapping[str, Reason] = {
     "EvictionByEvictionAPI": "evicted",
     "TerminationByKubelet": "evicted",
 }
+# Two ways of eviction, told apart in words: the one is the node's trouble, the other somebody's wish.
+_EVICTERS: Mapping[str, str] = {
+    "EvictionByEvictionAPI": "drained, or evicted by another request: ",
+    "TerminationByKubelet": "evicted by its node: ",
+}
 _SCALING = frozenset({"TriggeredScaleUp", "Nominated"})  # an autoscaler is making a node
 _NODES = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\.? preemption: (.*))?$", re.DOTALL)
 _COUNTED = re.compile(r"(\d+) (.+?)(?:,|\.?$)")
@@ -141,7 +146,8 @@ def _death(
         return Finding("disk_full" if own else "evicted", words, hopeless=True)
     if target := conditions.get("DisruptionTarget"):
         because = _DISRUPTION.get(target.get("reason", ""), "evicted")
-        return Finding(because, (f"{target.get('reason')}: {target.get('message', '')}", *words), hopeless=True)
+        who = _EVICTERS.get(target.get("reason", ""), "")
+        return Finding(because, (f"{who}{target.get('reason')}: {target.get('message', '')}", *words), hopeless=True)
     if ended.get("reason") == "OOMKilled":
         return Finding("out_of_memory", words, hopeless=True)
     if status.get("reason") in ("NodeLost", "NodeShutdown", "NodeAffinity", "Terminated"):

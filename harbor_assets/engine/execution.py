@@ -19,7 +19,7 @@ from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable, S
 from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
 from harbor_assets.domain.runs import Run, bundle_key
-from harbor_assets.engine.account import evidence_path, row, unfinished
+from harbor_assets.engine.account import Lost, evidence_path, row, unfinished
 from harbor_assets.engine.logs import LIVE, keep_live, live_key, mirror
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
 
@@ -29,6 +29,7 @@ STOP_GRACE_SECONDS = (
     20.0  # a cancelled trial stops its sandbox in well under a second; past this it is left to the reaper
 )
 
+_LOST = "the worker was lost or stopped while this try was under way"
 PATIENCE_SECONDS = 600.0  # a trial waits this long for its catalog or store: longer than a database restarts
 PATIENCE_PAUSE_SECONDS = 2.0
 
@@ -61,6 +62,7 @@ class Execution:
 
     `poll_seconds`: how often the catalog is asked for a cancel. `only`: the index of the one task to run; else all.
     `mirror_seconds`: how often the log of a trial under way is stored for others to read; None where they see `work`.
+    `lost`: why the last worker of the one task was lost, if anybody knows; asked where there was one.
     """
 
     def __init__(
@@ -76,9 +78,10 @@ class Execution:
         poll_seconds: float,
         only: int | None = None,
         mirror_seconds: float | None = None,
+        lost: Callable[[], Lost | None] | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
-        self._only, self._mirror_seconds = only, mirror_seconds
+        self._only, self._mirror_seconds, self._lost = only, mirror_seconds, lost
         self._run, self._plan = run, run.plan
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
         self._listener, self._work, self._poll, self._clock = listener, work, poll_seconds, clock
@@ -248,20 +251,22 @@ class Execution:
 
     async def _keep_lost_tries(self, task: PlannedTask, k: int) -> list[Try]:
         """Tries of workers that were lost: what they left is kept beside the evidence of the try that counts."""
-        kept = []
-        for number, (start, _) in enumerate(self._tries.get((task.index, k), ()), start=1):
+        kept, begun = [], self._tries.get((task.index, k), ())
+        why = (await patiently(self._lost)) if begun and self._lost else None
+        for number, (start, _) in enumerate(begun, start=1):
             left = self._work / f"try-{number}" / trial_id(task, k)
             path = evidence_path(self._run.id, task, k, lost_try=number)
             key = f"{bundle_key(self._run.id)}/{path}"
             if left.is_dir():
                 await asyncio.to_thread(self._artifacts.put_tree, key, left)
-            elif self._mirror_seconds is not None and number == len(self._tries[task.index, k]):
+            elif self._mirror_seconds is not None and number == len(begun):
                 # The lost worker's disk went with it; its log as far as it was stored is of its last try.
                 await asyncio.to_thread(
                     keep_live, self._artifacts, live_key(self._run.id, trial_id(task, k)), f"{key}/{LIVE}"
                 )
             there = await asyncio.to_thread(lambda key=key: next(iter(self._artifacts.list(key)), None))
-            error = trial_error("WorkerLost", "the worker was lost or stopped while this try was under way")
+            said = why.message if why and number == len(begun) else _LOST
+            error = trial_error("WorkerLost", said)
             kept.append(Try(start=start, error=error, leftovers=path if there else None))
         return kept
 

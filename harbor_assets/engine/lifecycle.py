@@ -87,13 +87,22 @@ class RunEngine:
             await asyncio.to_thread(self._runs.release, run_id)
         return ended
 
-    async def execute_task(self, run_id: str, index: int, listener: Listener, stop: asyncio.Event) -> Ended:
+    async def execute_task(
+        self,
+        run_id: str,
+        index: int,
+        listener: Listener,
+        stop: asyncio.Event,
+        *,
+        lost: Callable[[], Lost | None] | None = None,
+    ) -> Ended:
         """Run those trials of one task that have no outcome yet, one after another: what a cluster's Job does.
 
-        Raises KeyError if the run has no task with that index.
+        `lost` says why the task's last worker was lost; it is asked if there was one. Raises KeyError if the run has no
+        task with that index.
         """
         run = await patiently(self._runs.get_run, run_id)
-        return await self._execution(run, listener, only=run.plan.task(index).index).run(stop)
+        return await self._execution(run, listener, only=run.plan.task(index).index, lost=lost).run(stop)
 
     def take_slot(self, run_id: str) -> list[int]:
         """The run got its first slot, from which its deadline counts: the indexes of its tasks that have work left."""
@@ -102,7 +111,13 @@ class RunEngine:
         run = self._runs.mark_started(run_id, self._clock())
         return sorted({task.index for task, _ in unfinished(run.plan, self._runs.outcomes(run_id))})
 
-    def _execution(self, run: Run, listener: Listener, only: int | None = None) -> Execution:
+    def _execution(
+        self,
+        run: Run,
+        listener: Listener,
+        only: int | None = None,
+        lost: Callable[[], Lost | None] | None = None,
+    ) -> Execution:
         return Execution(
             run,
             runs=self._runs,
@@ -114,6 +129,7 @@ class RunEngine:
             poll_seconds=self._poll,
             only=only,
             mirror_seconds=self._mirror_seconds,
+            lost=lost,
             clock=self._clock,
         )
 

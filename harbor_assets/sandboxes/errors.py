@@ -6,7 +6,9 @@
     ├── SandboxImagePullError    its image cannot be pulled, or its name is none
     └── SandboxUnschedulable     no node could ever hold it, or none became free before the deadline
     SandboxLost                  it was ready and is gone: deleted, its node lost, or ended for an unknown reason
-    ├── SandboxEvicted           the cluster took it away: eviction, preemption, drain
+    ├── SandboxEvicted           the cluster took it away: a drain, or a node short of something
+    │   ├── SandboxPreempted     for a pod of higher priority, or its node had no room for it after all
+    │   └── SandboxNodeLost      its node is gone or does not answer
     ├── SandboxDeadline          it outlived its longest lifetime
     ├── SandboxOutOfMemory       the memory limit ended the whole sandbox, not only a process in it
     └── SandboxDiskFull          it wrote more than its storage limit
@@ -34,6 +36,14 @@ class SandboxLost(Exception):
 
 class SandboxEvicted(SandboxLost):
     """The cluster took the sandbox away for reasons of its own."""
+
+
+class SandboxPreempted(SandboxEvicted):
+    """The sandbox had to make room for a pod of higher priority, or its node had no room for it after all."""
+
+
+class SandboxNodeLost(SandboxEvicted):
+    """The sandbox's node is gone, was shut down, or does not answer."""
 
 
 class SandboxDeadline(SandboxLost):

@@ -41,7 +41,9 @@ _NOT_GRADED = (
     "SandboxEvicted",
     "SandboxImagePullError",
     "SandboxLost",
+    "SandboxNodeLost",
     "SandboxOutOfMemory",
+    "SandboxPreempted",
     "SandboxStartError",
     "SandboxUnschedulable",
 )

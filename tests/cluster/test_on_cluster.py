@@ -68,7 +68,7 @@ def test_a_trial_worker_that_always_dies_is_told_with_its_reason(deployed: Deplo
     status = deployed.wait(run_id)
     assert (status["phase"], status["state"]) == ("completed", "ready")
     lost = status["outcomes"][1]
-    assert (lost["outcome"], lost["reason"]) == ("infra_failed", "worker_lost")
+    assert (lost["outcome"], lost["reason"]) == ("infra_failed", "out_of_memory")
     assert "OOMKilled" in lost["message"]
     assert lost["tries"] >= 3
     keys = deployed.ask("partitions", run=run_id)

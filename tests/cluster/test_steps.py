@@ -163,6 +163,30 @@ def test_a_job_that_is_gone_or_failed_is_told(place: Place) -> None:
     assert "is gone" in (place.health() or "")
 
 
+def test_a_job_whose_pod_is_refused_for_good_is_given_up(place: Place) -> None:
+    place.make()
+    job = place.cluster.jobs[NAME]["metadata"]
+    said = 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'
+    event = {"metadata": {}, "reason": "FailedCreate", "message": f"Error creating: {said}", "type": "Warning"}
+    place.cluster.events = [event | {"involvedObject": {"uid": job["uid"]}}]
+    assert place.health() is None
+    assert "list events" not in place.cluster.calls  # it is young: nothing is out of the ordinary
+    job["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    assert said in (place.health() or "")
+    assert NAME not in place.cluster.jobs
+
+
+def test_a_job_whose_pod_waits_for_a_quota_is_not(place: Place) -> None:
+    place.make()
+    job = place.cluster.jobs[NAME]["metadata"]
+    job["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    assert place.health() is None  # without a word
+    said = 'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
+    event = {"metadata": {}, "reason": "FailedCreate", "message": f"Error creating: {said}", "type": "Warning"}
+    place.cluster.events = [event | {"involvedObject": {"uid": job["uid"]}}]
+    assert place.health() is None
+
+
 def test_a_job_that_ended_in_silence_gets_a_grace(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.make()
     place.cluster.jobs[NAME]["status"] = {"succeeded": 1}

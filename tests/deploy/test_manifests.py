@@ -69,9 +69,9 @@ def test_rights_are_these_and_no_more():
     bags = {right for kind in unread for right in rights("", kind, "deletecollection")}
     events = rights("", "events", "list")
     assert rules("harbor-assets-service") == jobs | rights("", "pods", "list delete") | bags | events
-    assert rules("harbor-assets-run-worker") == jobs | rights("", "pods", "list")
+    assert rules("harbor-assets-run-worker") == jobs | rights("", "pods", "list") | events
     assert rules("harbor-assets-trial-worker") == (
-        rights("", "pods", "create get list watch patch delete") | rights("", "pods/exec", "create get")
+        rights("", "pods", "create get list watch patch delete") | rights("", "pods/exec", "create get") | events
     )
 
 

@@ -78,6 +78,8 @@ def test_a_lost_sandbox_is_found_behind_harbors_own_error(kind: str) -> None:
     ("kind", "reason"),
     [
         ("SandboxEvicted", Reason.EVICTED),
+        ("SandboxPreempted", Reason.PREEMPTED),
+        ("SandboxNodeLost", Reason.NODE_LOST),
         ("SandboxOutOfMemory", Reason.OUT_OF_MEMORY),
         ("SandboxDeadline", Reason.SANDBOX_LOST),
         ("ControlPlaneError", Reason.SANDBOX_LOST),

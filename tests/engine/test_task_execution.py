@@ -110,6 +110,28 @@ def test_a_begun_task_that_lost_its_worker_is_told_from_one_nobody_began(tmp_pat
     assert (settled.phase, settled.state) == (RunPhase.COMPLETED, ResultState.READY)
 
 
+def test_a_try_that_is_run_again_says_why_its_worker_was_lost(tmp_path: Path) -> None:
+    house = House(tmp_path, graded, tasks=2)
+    start = datetime.now(UTC)
+    for minutes in (2, 1):
+        house.catalog.add_try(RUN, 0, 1, start - timedelta(minutes=minutes), "")
+    asked: list[int] = []
+
+    def lost() -> Lost:
+        asked.append(1)
+        return Lost(Reason.EVICTED, "the node was drained")
+
+    for index in (0, 1):
+        asyncio.run(house.engine.execute_task(RUN, index, house.listener, asyncio.Event(), lost=lost))
+    assert len(asked) == 1  # nothing was lost of the second task
+    row = house.catalog.outcomes(RUN)[0]
+    assert [t.error and t.error.message for t in row.tries] == [
+        "the worker was lost or stopped while this try was under way",
+        "the node was drained",
+        None,
+    ]
+
+
 def test_a_run_without_a_slot_expires_from_the_queue(tmp_path: Path) -> None:
     house = House(tmp_path, graded)
     house.engine._queue_timeout = 60.0

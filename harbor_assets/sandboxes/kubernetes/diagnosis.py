@@ -14,8 +14,8 @@ ERRORS: Mapping[Reason, type[Exception]] = {
     "out_of_memory": errors.SandboxOutOfMemory,
     "disk_full": errors.SandboxDiskFull,
     "evicted": errors.SandboxEvicted,
-    "preempted": errors.SandboxEvicted,
-    "node_lost": errors.SandboxEvicted,
+    "preempted": errors.SandboxPreempted,
+    "node_lost": errors.SandboxNodeLost,
     "deadline": errors.SandboxDeadline,
 }
 

@@ -55,8 +55,8 @@ MIXED = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are 
         ),
         (made(phase="Failed", containerStatuses=container(terminated=ENDED)), "ended", errors.SandboxLost),
         (made(deleting=True, phase="Running", containerStatuses=[RUNNING]), "deleted", errors.SandboxLost),
-        (made(phase="Failed", reason="OutOfcpu"), "preempted", errors.SandboxEvicted),
-        (made(phase="Failed", reason="NodeShutdown"), "node_lost", errors.SandboxEvicted),
+        (made(phase="Failed", reason="OutOfcpu"), "preempted", errors.SandboxPreempted),
+        (made(phase="Failed", reason="NodeShutdown"), "node_lost", errors.SandboxNodeLost),
     ],
 )  # fmt: skip
 def test_the_ways_a_sandbox_ends(pod: dict[str, Any], reason: str, error: type[Exception] | None) -> None:
