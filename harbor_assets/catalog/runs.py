@@ -6,17 +6,18 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, Select, func, insert, literal, select, update
+from sqlalchemy import Column, Connection, Row, Select, func, insert, literal, select, update
 
 from harbor_assets.catalog.database import Database
 from harbor_assets.catalog.records import check_page
 from harbor_assets.catalog.schema import IDEMPOTENCY, OUTCOMES, PLANS, RUNS
 from harbor_assets.domain.errors import Broken, Conflict, NotFound, Refused
 from harbor_assets.domain.names import nearest
+from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.requests import key_conflict
-from harbor_assets.domain.runs import Run, RunMarks
+from harbor_assets.domain.runs import Run, RunMarks, Tally
 from harbor_assets.engine.ports import Page
 
 ACTIVE = tuple(phase.value for phase in RunPhase if not phase.terminal)
@@ -131,6 +132,19 @@ class SqlRuns:
         with self._database.read() as connection:
             return list(connection.scalars(query))
 
+    def tally(self) -> Tally:
+        """See `RunCatalog`."""
+        waiting = select(func.min(RUNS.c.created_at)).where(RUNS.c.phase == RunPhase.ACCEPTED.value)
+        with self._database.read() as connection:
+            runs = _counts(connection, RUNS.c.phase)
+            trials = _counts(connection, OUTCOMES.c.outcome)
+            since = connection.scalar(waiting)
+        return Tally(
+            runs={phase: runs.get(phase.value, 0) for phase in RunPhase},
+            trials={outcome: trials.get(outcome.value, 0) for outcome in Outcome},
+            waiting_since=since,
+        )
+
     def lock(self, name: str) -> AbstractContextManager[None]:
         """See `RunCatalog`."""
         return self._database.lock(name)
@@ -203,6 +217,10 @@ class SqlRuns:
 
         self._database.write(work)
         return self.get_run(run_id)
+
+
+def _counts(connection: Connection, column: Column[str]) -> dict[str, int]:
+    return {row[0]: row[1] for row in connection.execute(select(column, func.count()).group_by(column))}
 
 
 def _with_plan() -> Select[*tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
-from harbor_assets.domain.outcomes import Frozen
+from harbor_assets.domain.outcomes import Frozen, Outcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
 
@@ -44,6 +44,17 @@ class Run(Frozen):
     def deadline(self) -> datetime | None:
         """When the run's time budget ends: counted from the first slot, None before it."""
         return self.started_at + timedelta(seconds=self.plan.timeout_seconds) if self.started_at else None
+
+
+class Tally(Frozen):
+    """How much there is: runs by phase and trials by outcome, all of them with their zeros, of every workspace.
+
+    `waiting_since` is when the oldest run was accepted that has no slot yet; None: none waits.
+    """
+
+    runs: dict[RunPhase, int]
+    trials: dict[Outcome, int]
+    waiting_since: datetime | None = None
 
 
 def bundle_key(run_id: str) -> str:

@@ -19,7 +19,7 @@ from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import ImageConfig, PlannedTask, RunPlan, SandboxChoice
 from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.domain.ranking import RankedRun
-from harbor_assets.domain.runs import Run, RunMarks
+from harbor_assets.domain.runs import Run, RunMarks, Tally
 from harbor_assets.domain.tasks import (
     HarborTask,
     InlineMetric,
@@ -210,6 +210,10 @@ class RunCatalog(Protocol):
 
     def ended_runs(self) -> Sequence[str]:
         """The ids of all runs in a terminal phase, of every workspace, oldest first."""
+        ...
+
+    def tally(self) -> Tally:
+        """How many runs and trials there are. Counts rows, and is not for every second."""
         ...
 
     def lock(self, name: str) -> AbstractContextManager[None]:

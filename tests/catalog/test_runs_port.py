@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from harbor_assets.domain.errors import Conflict, IdempotencyConflict, NotFound, Refused
-from harbor_assets.domain.outcomes import Reason, Try
+from harbor_assets.domain.outcomes import Outcome, Reason, Try
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.runs import RunMarks
 from harbor_assets.engine.ports import RunCatalog
@@ -70,6 +70,24 @@ def test_ended_runs_are_known_by_their_ids(catalog: RunCatalog) -> None:
     for run_id in (young, old):
         catalog.finish(run_id, RunPhase.FAILED, ResultState.NONE, at=NOON)
     assert catalog.ended_runs() == [old, young]
+
+
+def test_all_there_is_can_be_counted(catalog: RunCatalog) -> None:
+    nothing = catalog.tally()
+    assert set(nothing.runs) == set(RunPhase)
+    assert set(nothing.trials) == set(Outcome)
+    assert (sum(nothing.runs.values()), sum(nothing.trials.values()), nothing.waiting_since) == (0, 0, None)
+    first = accepted(catalog, created_at=NOON)
+    accepted(catalog, created_at=NOON + timedelta(hours=1), workspace="other")
+    ended = accepted(catalog, created_at=NOON - timedelta(hours=1))
+    catalog.add_outcome(outcome(ended))
+    catalog.finish(ended, RunPhase.COMPLETED, ResultState.READY, at=NOON)
+    found = catalog.tally()
+    assert {phase: n for phase, n in found.runs.items() if n} == {RunPhase.ACCEPTED: 2, RunPhase.COMPLETED: 1}
+    assert {kind: n for kind, n in found.trials.items() if n} == {Outcome.SCORED: 1}
+    assert found.waiting_since == NOON
+    catalog.mark_started(first, NOON)
+    assert catalog.tally().waiting_since == NOON + timedelta(hours=1)
 
 
 def test_keys_belong_to_an_owner_and_a_workspace(catalog: RunCatalog) -> None:

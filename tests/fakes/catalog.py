@@ -13,11 +13,11 @@ from harbor_assets.domain.errors import Conflict, Malformed, NotFound, Problem, 
 from harbor_assets.domain.facts import passing_facts, task_facts, taskset_facts
 from harbor_assets.domain.filters import Fact, Filter, holds
 from harbor_assets.domain.names import Ref, is_digest, name_problem, tag_problem
-from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.requests import key_conflict
-from harbor_assets.domain.runs import Run, RunMarks
+from harbor_assets.domain.runs import Run, RunMarks, Tally
 from harbor_assets.domain.tasks import (
     Project,
     Record,
@@ -364,6 +364,17 @@ class MemoryCatalog:
         with self._lock:
             ended = [run for run in self._runs.values() if run.phase.terminal]
             return [run.id for run in sorted(ended, key=lambda run: (run.created_at, run.id))]
+
+    def tally(self) -> Tally:
+        with self._lock:
+            phases = Counter(run.phase for run in self._runs.values())
+            outcomes = Counter(row.outcome for rows in self._outcomes.values() for row in rows.values())
+            waiting = [run.created_at for run in self._runs.values() if run.phase is RunPhase.ACCEPTED]
+        return Tally(
+            runs={phase: phases[phase] for phase in RunPhase},
+            trials={outcome: outcomes[outcome] for outcome in Outcome},
+            waiting_since=min(waiting, default=None),
+        )
 
     def get_run(self, run_id: str) -> Run:
         with self._lock:

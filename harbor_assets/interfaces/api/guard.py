@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 # Probes come without a token and learn nothing; the description is the same for everybody.
 OPEN: Final = frozenset({"/healthz", "/readyz", "/apis/evals/v1/healthz", "/openapi.json", "/apis/evals/openapi.json"})
+FIGURES: Final = "/metrics"  # for monitoring: counts of every workspace together
 _WORKSPACE: Final = re.compile(r"/apis/(?:evals|files)/v2/workspaces/([^/]+)(/.*)")
 _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOKING_BY_POST: Final = frozenset({"/tasks:lookup"})
@@ -42,6 +43,8 @@ def owner() -> str | None:
 
 def needed(method: str, path: str) -> tuple[Role, str] | None:
     """The role that a call needs, and in which workspace (`*`: in every one). None for a path of no workspace."""
+    if path == FIGURES:
+        return Role.READER, ANYWHERE
     match = _WORKSPACE.fullmatch(path)
     if match is None:
         return None

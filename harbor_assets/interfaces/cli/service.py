@@ -31,6 +31,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     import uvicorn
 
     from harbor_assets.interfaces.api.app import create_app
+    from harbor_assets.interfaces.api.figures import Figures
     from harbor_assets.interfaces.api.hosts import OwnHost
     from harbor_assets.interfaces.backend import Backend
     from harbor_assets.wiring import wire
@@ -53,6 +54,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     app = create_app(Backend.of(services, settings.work), authenticator=authenticator)
     if authenticator is None and not open_to_others:
         app.add_middleware(OwnHost)
+    Figures(services.catalog.tally).serve_in(app)
     config = uvicorn.Config(
         app,
         host=host,
