@@ -28,6 +28,41 @@ KEY_SHOWN = 32  # characters of the key in a tag: 128 bits, no two contents meet
 NAME_MAX = 100  # of a repository's last component; registries take 255 for the whole name
 
 
+class WrittenImage(NamedTuple):
+    """A place of a task.toml in which the image built from one of the task's folders stands, or may stand.
+
+    `content_hash` is that of the folder it was built from: with one, the image is one of ours to renew; without, the
+    suite's author named it.
+    """
+
+    role: Role
+    table: tuple[str, ...]
+    context: str
+    image: str | None
+    content_hash: str | None
+
+    @property
+    def named_by_author(self) -> bool:
+        return self.image is not None and self.content_hash is None
+
+
+def written_images(config: Mapping[str, Any], has_file: Callable[[str], bool]) -> Iterator[WrittenImage]:
+    """Where a task's built images stand in its task.toml. `has_file` as of `plan_images`.
+
+    A verifier's only where there is a `[verifier.environment]`: a new one would take sizes from nowhere.
+    """
+    own = _table(_table(config, "verifier"), "environment")
+    places: list[tuple[Role, tuple[str, ...], str, Mapping[str, Any]]] = [
+        ("agent", ("environment",), "environment", _table(config, "environment"))
+    ]
+    if own:
+        places.append(("verifier", ("verifier", "environment"), "tests", own))
+    for role, path, context, table in places:
+        if has_file(f"{context}/{DOCKERFILE}"):
+            image, content = table.get("docker_image"), table.get("built_content_hash")
+            yield WrittenImage(role, path, context, str(image) if image else None, str(content) if content else None)
+
+
 class ImageNeed(Frozen):
     """One image of a task: to be built from `context` (a folder of the task), or to be found by name."""
 

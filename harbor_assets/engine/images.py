@@ -277,7 +277,7 @@ class ImageBuilds:
         """Pin a named image; True if it is what it was."""
         try:
             ref = self._registry.resolve(image)
-            if self._mirror:
+            if self._mirror and not ref.startswith(f"{self._prefix}/"):  # as `build-images --update-config` writes
                 ref = self._mirror.copy(ref)
             if ref == ready:
                 return True

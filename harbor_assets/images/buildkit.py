@@ -8,12 +8,13 @@ from pathlib import Path
 
 import grpc
 
-from harbor_assets.domain.errors import ServiceUnavailable
-from harbor_assets.domain.images import DOCKERFILE, context_key
+from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.domain.images import DOCKERFILE, base_images, context_key
 from harbor_assets.engine.ports import BuildFailed, BuildLines, BuildOrder
 from harbor_assets.images import messages as m
 from harbor_assets.images.context import key_entries
 from harbor_assets.images.progress import BuildLog
+from harbor_assets.images.reference import parse
 from harbor_assets.images.registry import Registries
 from harbor_assets.images.session import Session
 
@@ -87,7 +88,11 @@ class BuildKit:
             Exporter="image",
             ExporterAttrs={"name": order.tag, "push": "true", **plain},
             Frontend="dockerfile.v0",
-            FrontendAttrs={"filename": DOCKERFILE, **({"platform": self._platform} if self._platform else {})},
+            FrontendAttrs={
+                "filename": DOCKERFILE,
+                **({"platform": self._platform} if self._platform else {}),
+                **self.mirrored(order.context),
+            },
         )
         cache = {"ref": f"{repository}:{CACHE_TAG}", **plain}
         request.Cache.Imports.append(m.CacheEntry(Type="registry", Attrs=cache))
@@ -96,6 +101,27 @@ class BuildKit:
             m.CacheEntry(Type="registry", Attrs={**cache, "mode": "max", "ignore-error": "true"})
         )
         return request
+
+    def mirrored(self, context: Path) -> dict[str, str]:
+        """What a build takes in place of the images it begins from, where their registry has a mirror: the builder's
+        own configuration need not know of it.
+
+        A "named context" by the name as docker shortens it, see
+        https://docs.docker.com/build/concepts/context/#named-contexts
+        """
+        try:
+            text = (context / DOCKERFILE).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return {}  # the build says so
+        found: dict[str, str] = {}
+        for image in base_images(text) if self._registries.mirrors else ():
+            try:
+                asked, meant = parse(image), self._registries.reference(image)
+            except (ValueError, Refused):
+                continue  # a variable that only the build knows, or a fault that it tells
+            if asked.registry != meant.registry:
+                found[f"context:{asked.familiar}"] = f"docker-image://{meant}"
+        return found
 
     def _follow(self, channel: grpc.Channel, ref: str, log: BuildLog) -> None:
         status = channel.unary_stream(

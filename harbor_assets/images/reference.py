@@ -35,6 +35,15 @@ class Reference(NamedTuple):
         """What to ask the registry for: the digest, else the tag."""
         return self.digest or self.tag or "latest"
 
+    @property
+    def familiar(self) -> str:
+        """The name as docker shortens it: without what is the default (the Hub, `library/`, `latest`)."""
+        path = self.name
+        if self.registry == HUB:
+            path = self.repository.removeprefix("library/") if self.repository.count("/") == 1 else self.repository
+        tag = f":{self.tag}" if self.tag and self.tag != "latest" else ""
+        return f"{path}{tag}@{self.digest}" if self.digest else f"{path}{tag}"
+
     def __str__(self) -> str:
         return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.asked}"
 

@@ -30,3 +30,19 @@ def test_names_are_read_as_docker_reads_them(text: str, found: Reference) -> Non
 def test_what_is_no_name_is_refused_with_the_rule(text: str) -> None:
     with pytest.raises(ValueError, match="no image's name"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "familiar"),
+    [
+        ("docker.io/library/busybox:latest", "busybox"),
+        ("busybox:1", "busybox:1"),
+        ("org/name", "org/name"),
+        ("docker.io/library/a/b", "library/a/b"),
+        ("ghcr.io/library/x:1@" + D, "ghcr.io/library/x:1@" + D),
+    ],
+)
+def test_a_familiar_name_means_the_same(text: str, familiar: str) -> None:
+    assert parse(text).familiar == familiar
+    assert parse(familiar).asked == parse(text).asked
+    assert parse(familiar).name == parse(text).name

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harbor_assets.domain.images import BuildRequest, ImageStatus, ImageView
 from harbor_assets.domain.names import Ref
@@ -24,11 +24,20 @@ _ENDS = ("ready", "unchanged", "failed", "missing")
 
 
 def build_images(
-    session: "Session", ref: str, out: Output, *, wait: bool, concurrency: int, sandbox: "SandboxWord" = "auto"
+    session: "Session",
+    ref: str,
+    out: Output,
+    *,
+    wait: bool,
+    concurrency: int,
+    sandbox: "SandboxWord" = "auto",
+    names: Sequence[str] | None = None,
 ) -> int:
-    """`tasksets build-images`: begin with what is missing, follow it if asked to. Returns the exit code."""
+    """`tasksets build-images`: begin with what is missing, follow it if asked to; `names`: only of these tasks.
+    Returns the exit code."""
     named = Ref.parse(ref, workspace=session.workspace)
-    request = BuildRequest(revision=named.fragment, concurrency=concurrency, sandbox=sandbox)
+    chosen = None if names is None else list(names)
+    request = BuildRequest(revision=named.fragment, select=chosen, concurrency=concurrency, sandbox=sandbox)
     status = session.evaluator.images.build(named, request)
     if status.needed and not wait and not session.remote and not status.done:
         out.line("No service goes on building when this command ends, so it waits.")
@@ -43,9 +52,14 @@ def build_images(
     else:
         out.line(f"The sandbox {status.sandbox} needs no images: there is nothing to build.")
     if out.json:
-        views = tuple(view.model_copy(update={"log": _log(session, view)}) for view in status.images)
-        out.document(status.model_copy(update={"images": views}).model_dump(mode="json"))
+        out.document(document(session, status))
     return exit_code(status) if wait else 0
+
+
+def document(session: "Session", status: ImageStatus) -> dict[str, Any]:
+    """The images as `--json` tells them: a log by where a person finds it."""
+    views = tuple(view.model_copy(update={"log": _log(session, view)}) for view in status.images)
+    return status.model_copy(update={"images": views}).model_dump(mode="json")
 
 
 def see_to_images(

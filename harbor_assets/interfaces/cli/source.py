@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.plans import SkippedTask
@@ -12,6 +13,10 @@ from harbor_assets.interfaces.cli.output import Output, note, one_line
 from harbor_assets.interfaces.cli.session import Session
 from harbor_assets.sources.directory import read_suite
 
+if TYPE_CHECKING:
+    from harbor_assets.sources.cache import StatusCache
+
+STALE_SHOWN = 10
 WARNINGS_SHOWN = 20  # more would bury the lines that matter; the rest is counted
 
 
@@ -28,6 +33,11 @@ class Choice:
     skip_invalid: bool = False
     strict: bool = False
     rehash: bool = False
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it may leave tasks out."""
+        return self.tasks is not None or bool(self.include or self.exclude) or self.limit is not None
 
     def flags(self) -> list[str]:
         """The flags that were given, as they are written."""
@@ -78,17 +88,34 @@ def read(session: Session, choice: Choice) -> Chosen:
     return Chosen(suite, suite.tasks)
 
 
-def choose(session: Session, choice: Choice) -> Chosen:
-    """Read, check and filter the source, and tell of what is skipped and of warnings.
+def choose(session: Session, choice: Choice, *, stale: bool = True) -> Chosen:
+    """Read, check and filter the source, and tell of what is skipped and of warnings (`stale`: of old images, too).
 
     Raises `Refused` for broken tasks without `--skip-invalid`, and for every name, index or glob that fits nothing.
     """
     found = read(session, choice)
     skipped = found.suite.skip_invalid(choice.skip_invalid)
     tell_warnings(found.suite)
+    if stale and choice.harbor_dir is not None:
+        with session.known_files(rehash=choice.rehash) as known:
+            tell_stale(found.suite.tasks, known)
     for task in skipped:
         note(f"Skipped {one_line(task.name)}: {task.file}: {one_line(task.reason)}")
     return Chosen(found.suite, _filtered(found.suite, choice), skipped, found.taskset)
+
+
+def tell_stale(tasks: Sequence[SourceTask], known: "StatusCache") -> None:
+    """Warn of images in task.toml files that were built from other content than the task has now: they run all the
+    same, as Harbor has it."""
+    from harbor_assets.interfaces.cli.updating import stale_images
+
+    if stale := list(stale_images(tasks, known)):
+        more = f", … ({len(stale)} tasks)" if len(stale) > STALE_SHOWN else ""
+        note(
+            f"Warning: {', '.join(map(one_line, stale[:STALE_SHOWN]))}{more}: changed since the docker_image in "
+            "task.toml was built, and that image is what runs; build anew with: tasksets build-images --harbor-dir "
+            "DIR --update-config"
+        )
 
 
 def _filtered(suite: Suite, choice: Choice) -> tuple[SourceTask, ...]:
@@ -124,7 +151,7 @@ def list_tasks(session: Session, choice: Choice, out: Output) -> bool:
 
 
 def _chosen_listing(suite: Suite, choice: Choice) -> Sequence[ListedTask]:
-    if choice.tasks is None and not choice.include and not choice.exclude and choice.limit is None:
+    if not choice.narrows:
         return suite.listing()
     kept = {task.index for task in _filtered(suite, choice)}
     return [task for task in suite.listing() if task.index in kept]

@@ -126,12 +126,34 @@ add_commands(app, Noun("taskset", "geography-suite", 'tasks:"default/capital-of-
     epilog=examples(
         "tasksets build-images 'default/my-suite#3f9a…' --wait",
         "tasksets build-images my-suite --wait --concurrency 8",
+        "tasksets build-images --harbor-dir ./my-suite --update-config --skip-unchanged",
     ),
 )
 def build_images(
     ref: Annotated[
-        str, typer.Argument(metavar="REF", help="The taskset, as `tasksets create` printed it.", show_default=False)
-    ],
+        str | None,
+        typer.Argument(metavar="[REF]", help="The taskset, as `tasksets create` printed it.", show_default=False),
+    ] = None,
+    harbor_dir: HarborDir = None,
+    update_config: Annotated[
+        bool,
+        typer.Option(
+            "--update-config",
+            help="With --harbor-dir: write docker_image, built_content_hash and image_sha256 into each task.toml.",
+        ),
+    ] = False,
+    skip_unchanged: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unchanged",
+            help="With --harbor-dir: leave out tasks whose task.toml has the image of their content.",
+        ),
+    ] = False,
+    tasks: Tasks = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    limit: Limit = None,
+    skip_invalid: SkipInvalid = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the builds until each is ready or has failed.")] = False,
     concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, max=64, help="Tasks at once.")] = 4,
     sandbox: ImagesFor = "auto",
@@ -142,12 +164,38 @@ def build_images(
     """Build the images of a taskset's tasks, and pin those that tasks name. What is ready is left as it is.
 
     Run it again to try failed builds once more. With --wait the exit code is 0 if every image is ready, 3 if some
-    are, 4 if none is.
+    are, 4 if none is. With --harbor-dir the suite is published first, and the command waits.
     """
-    from harbor_assets.interfaces.cli import building
+    from harbor_assets.domain.errors import Refused
+    from harbor_assets.interfaces.cli import building, source
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
+    choice = source.Choice(
+        harbor_dir=harbor_dir,
+        taskset=ref,
+        tasks=tasks,
+        include=tuple(include or ()),
+        exclude=tuple(exclude or ()),
+        limit=limit,
+        skip_invalid=skip_invalid,
+    )
+    if (ref is None) == (harbor_dir is None):
+        raise Refused("Write REF for a stored taskset, or --harbor-dir DIR for a suite on this machine: one of them")
+    if harbor_dir is None and (update_config or skip_unchanged):
+        flag = "--update-config" if update_config else "--skip-unchanged"
+        raise Refused(f"{flag} is about task.toml files; write --harbor-dir DIR in place of REF")
     with open_session(workspace, base_url) as session:
-        return building.build_images(session, ref, out, wait=wait, concurrency=concurrency, sandbox=sandbox)
+        if harbor_dir is not None:
+            from harbor_assets.interfaces.cli.updating import SuiteImages
+
+            return SuiteImages(
+                session, choice, out, concurrency, sandbox, update=update_config, skip_unchanged=skip_unchanged
+            ).run()
+        assert ref is not None
+        chosen = source.choose(session, choice) if choice.narrows else None
+        names = None if chosen is None else [task.stored_name for task in chosen.tasks]
+        return building.build_images(
+            session, ref, out, wait=wait, concurrency=concurrency, sandbox=sandbox, names=names
+        )
