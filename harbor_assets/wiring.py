@@ -360,9 +360,15 @@ class Services:
             return process_environment(plan, home=self.settings.home)
         if plan.sandbox.kind in ENGINES:
             return engine_environment(plan, task, home=self.settings.home)
-        from harbor_assets.cluster.manifests import owner
+        from harbor_assets.cluster.manifests import own_pod, owner
 
-        return kubernetes_environment(plan, task, namespace=self.settings.namespace, owner=owner(os.environ))
+        return kubernetes_environment(
+            plan,
+            task,
+            namespace=self.settings.namespace,
+            owner=owner(os.environ),
+            worker_pod=own_pod(os.environ),
+        )
 
 
 @lru_cache(maxsize=4)

@@ -155,6 +155,11 @@ _RESTRICTED = {
 }
 
 
+def own_pod(environ: Mapping[str, str]) -> str | None:
+    """The pod of this process, if it is that of a trial step; the kubelet gives every container its pod's name."""
+    return environ.get("HOSTNAME") if environ.get(JOB_NAME_VARIABLE) else None
+
+
 def owner(environ: Mapping[str, str]) -> dict[str, str] | None:
     """The Job that this process runs in, as an owner reference for what it makes; None outside of a trial step."""
     name, uid = environ.get(JOB_NAME_VARIABLE), environ.get(JOB_UID_VARIABLE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from harbor_assets.cluster.diagnosis import events_of, job_is_over, refusal
 from harbor_assets.cluster.manifests import ROLE_LABEL, SETTLING, TASK_LABEL
-from harbor_assets.domain.pods import Finding, diagnose, quota
+from harbor_assets.domain.pods import WAITS_FOR, Finding, diagnose, quota
 from harbor_assets.domain.waiting import RunWaits, Wait, WaitReason, wait
 from harbor_assets.engine.account import Lost
 
@@ -103,6 +103,9 @@ def _of_task(job: Object | None, pods: Sequence[Object], events: Sequence[Object
     workers = [pod for pod in pods if _label(pod, COMPONENT) == STEP_WORKER]
     if said := _of_pods(job, workers, events, "its worker"):
         return said
+    for worker in workers:
+        if told := (worker["metadata"].get("annotations") or {}).get(WAITS_FOR):
+            return _of_refusal(told, "its sandbox")
     for pod in pods:
         if _label(pod, COMPONENT) == SANDBOX:
             whose = "its verifier's sandbox" if _label(pod, ROLE_LABEL) == "verifier" else "its sandbox"

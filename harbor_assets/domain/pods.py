@@ -15,6 +15,9 @@ Reason = Literal[
     "evicted", "preempted", "node_lost", "deadline", "ended", "deleted", "lost", "running",
 ]  # fmt: skip
 
+# On the pod of a task's worker: what the sandbox waits for that has no pod yet, and so nothing else to say it on.
+WAITS_FOR = "harbor/waits-for"
+
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError"})
 _SPEC = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"})
 # Said by registries and runtimes when another try cannot help.

@@ -110,12 +110,14 @@ class LogChunk(Frozen):
     """A piece of a log. Ask again with `next_offset`; `done`: nothing more will come.
 
     `size`: bytes of the whole log so far, told with its first piece. Who wants the end of it asks from there.
+    `waiting`: where there is no text yet, what is waited for.
     """
 
     text: str
     next_offset: int = Field(ge=0)
     done: bool
     size: int | None = None
+    waiting: Wait | None = None
 
 
 def trial_view(row: TrialOutcome) -> TrialView:

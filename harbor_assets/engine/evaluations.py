@@ -158,14 +158,20 @@ class Evaluations:
         return self._runs.outcomes(find_run(self._runs, workspace, run_id).id)
 
     def logs(self, workspace: str, run_id: str, *, task: int | None = None, offset: int = 0) -> LogChunk:
-        """The run's own log, or the log of one task's trials, from a byte offset.
+        """The run's own log, or the log of one task's trials, from a byte offset; where nothing more is there yet, with
+        what is waited for.
 
         Raises `NotFound` for an index the run does not have.
         """
         run = find_run(self._runs, workspace, run_id)
         if task is not None:
             check_index(run, task)
-        return self._logs.read(run, task, offset)
+        chunk = self._logs.read(run, task, offset)
+        if chunk.done or chunk.text:
+            return chunk
+        waits = self._waits_of(run, self._runs.outcomes(run_id))
+        waiting = waits.run if task is None else waits.tasks.get(task) or waits.run
+        return chunk.model_copy(update={"waiting": waiting}) if waiting else chunk
 
     # --- cancel ---------------------------------------------------------------------------------------------------
 

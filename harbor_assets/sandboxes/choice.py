@@ -156,9 +156,10 @@ def engine_environment(plan: RunPlan, task: PlannedTask, *, home: Path) -> "Envi
 
 
 def kubernetes_environment(
-    plan: RunPlan, task: PlannedTask, *, namespace: str, owner: dict[str, str] | None
+    plan: RunPlan, task: PlannedTask, *, namespace: str, owner: dict[str, str] | None, worker_pod: str | None = None
 ) -> "EnvironmentConfig":
-    """Harbor's environment settings for a task's pods. `owner`: the Job that takes them with it."""
+    """Harbor's environment settings for a task's pods. `owner`: the Job that takes them with it; `worker_pod`: the pod
+    that this process is in."""
     profile = plan.profile or SandboxProfile(name="default")
     return _environment(
         plan,
@@ -169,6 +170,7 @@ def kubernetes_environment(
         image_config={role: config.model_dump(mode="json") for role, config in task.image_config.items()},
         profile=profile.model_dump(mode="json"),
         owner=owner,
+        worker_pod=worker_pod,
         deadline_seconds=float(plan.timeout_seconds),
     )
 

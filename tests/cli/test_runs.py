@@ -16,7 +16,7 @@ from harbor_assets.domain.waiting import RunWaits, WaitReason, wait
 from harbor_assets.interfaces.cli import fetch, report
 from harbor_assets.interfaces.sdk.runs import Runs
 from tests.cli.conftest import Cli
-from tests.interfaces.backends import NOW, World, evaluator_of, outcome, task_input
+from tests.interfaces.backends import NOW, Logs, World, evaluator_of, outcome, task_input
 
 
 def submit(w: World, *names: str) -> str:
@@ -279,6 +279,17 @@ def test_following_a_log_waits_for_more_and_takes_up_a_lost_run(cli: Cli, w: Wor
     said = cli("runs", "logs", run_id, "--follow")
     assert said.out == "end\n"
     assert w.executions.started == [run_id]
+
+
+def test_a_log_without_a_word_yet_says_once_what_is_waited_for(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):
+    run_id = submit(w, "a", "b")
+    nothing, end = LogChunk(text="", next_offset=0, done=False), LogChunk(text="began\n", next_offset=6, done=True)
+    pieces = iter([nothing, nothing, nothing, end])
+    monkeypatch.setattr(Logs, "read", lambda *_: next(pieces))
+    w.waits.said = RunWaits(tasks={1: FITS_NOWHERE})
+    assert cli("runs", "logs", run_id, "--task", "1").err == f"Waits: {FITS_NOWHERE.message}\n"
+    said = cli("runs", "logs", run_id, "--task", "1", "--follow")
+    assert (said.out, said.err) == ("began\n", f"Waits: {FITS_NOWHERE.message}\n")
 
 
 def test_of_a_long_log_the_end_is_shown_unless_all_is_asked_for(cli: Cli, w: World, monkeypatch: pytest.MonkeyPatch):

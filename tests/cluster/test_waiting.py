@@ -113,6 +113,15 @@ def test_the_words_of_the_registry_are_taken_from_the_events_where_the_status_ha
     )
 
 
+def test_a_sandbox_without_a_pod_is_told_by_its_worker() -> None:
+    worker = pod(**RUNNING)
+    worker["metadata"]["annotations"] = {"harbor/waits-for": QUOTA.removeprefix("Error creating: ")}
+    said = of(worker)
+    assert said is not None
+    assert said.reason is WaitReason.QUOTA
+    assert said.message.startswith("a quota has no room for the pod of its sandbox: pods")
+
+
 def test_a_volume_that_does_not_come_is_told() -> None:
     worker = pod(**held("ContainerCreating"))
     said = of(

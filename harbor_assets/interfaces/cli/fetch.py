@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
-from harbor_assets.interfaces.cli.output import Output, command, note
+from harbor_assets.interfaces.cli.output import Output, command, note, one_line
 from harbor_assets.interfaces.cli.progress import RECOVER_SECONDS
 from harbor_assets.interfaces.cli.session import Session, recover
 
@@ -46,7 +46,7 @@ def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool,
 
     Of a long log the last part only, and a note that says so, unless `whole`.
     """
-    out, offset, looked = Output(), 0, time.monotonic()
+    out, offset, looked, told = Output(), 0, time.monotonic(), ""
     try:
         while True:
             chunk = session.evaluator.runs.logs(run_id, task=task, offset=offset)
@@ -58,6 +58,9 @@ def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool,
                 chunk = skipped.model_copy(update={"text": rest if newline else cut})
             if chunk.text:
                 out.text(chunk.text)
+            if chunk.waiting and chunk.waiting.message != told:
+                told = chunk.waiting.message
+                note(f"Waits: {one_line(told)}")
             idle, offset = chunk.next_offset == offset, chunk.next_offset
             if chunk.done or (idle and not follow):
                 return 0

@@ -42,7 +42,8 @@ class KubernetesEnvironment(SandboxEnvironment):
 
     `images`, `image_config`: by role (`agent`, `verifier`), the image to run and what it says of its user, workdir and
     environment. `sizing`: see SandboxEnvironment. `profile`: a SandboxProfile. `owner`: the object that takes the pod
-    with it. `deadline_seconds`: how long from now the sandbox may be needed; waiting for a place counts.
+    with it; `worker_pod`: the pod that we are in. `deadline_seconds`: how long from now the sandbox may be needed;
+    waiting for a place counts.
 
     Raises SandboxStartError and its kin from `start`; SandboxLost and its kin, ControlPlaneError later.
     """
@@ -59,12 +60,14 @@ class KubernetesEnvironment(SandboxEnvironment):
         profile: Mapping[str, Any],
         image_config: Mapping[str, Mapping[str, Any]] | None = None,
         owner: Mapping[str, str] | None = None,
+        worker_pod: str | None = None,
         deadline_seconds: float | None = None,
         **kwargs: Any,
     ) -> None:
         self._namespace, self._run_id, self._task_index = namespace, run_id, task_index
         self._profile = SandboxProfile.model_validate(profile)
         self._owner = Owner.model_validate(owner) if owner else None
+        self._worker_pod = worker_pod
         self._deadline = time.monotonic() + (deadline_seconds or self._profile.max_lifetime_seconds)
         self._kube: Kube | None = None
         self._pod: SandboxPod | None = None
@@ -110,7 +113,9 @@ class KubernetesEnvironment(SandboxEnvironment):
             raise SandboxStartError("a sandbox in a cluster mounts no folders of the machine; remove `mounts`")
         self._kube = await Clients.take()
         manifest = self._manifest(await self._network.prepare(_policy(self.network_policy)))
-        self._pod = box = SandboxPod(self._kube, self._namespace, manifest)
+        self._pod = box = SandboxPod(
+            self._kube, self._namespace, manifest, worker_pod=self._worker_pod, logger=self.logger
+        )
         self._runner = runner.Runner(box)
         self._record.set(
             kind="kubernetes",
@@ -130,9 +135,12 @@ class KubernetesEnvironment(SandboxEnvironment):
             raise
 
     async def _begin(self, box: SandboxPod, began: float) -> None:
+        self.logger.info("sandbox %s is being made from %s", box.name, self._image)
         await box.create(self._deadline)
         await box.until_running(self._deadline, self._profile.start_grace_seconds)
         ready = time.monotonic()
+        node = (box.state or {}).get("spec", {}).get("nodeName")
+        self.logger.info("sandbox %s runs on node %s after %.1f s", box.name, node, ready - began)
         await self._network.begin(box, _policy(self.network_policy), *self._making_folders())  # before anything runs
         box.keep_spare()
         await self._upload_environment_dir_after_start()

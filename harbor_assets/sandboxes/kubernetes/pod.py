@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from harbor_assets.domain.pods import Finding, diagnose, quota
+from harbor_assets.domain.pods import WAITS_FOR, Finding, diagnose, quota
 from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxStartError, SandboxUnschedulable
 from harbor_assets.sandboxes.kubernetes.diagnosis import error_of
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, Kube, Sink, StreamBroken, Unreachable
@@ -41,17 +41,30 @@ async def steady[T](ask: Callable[[], Awaitable[T]], patience: float = PATIENCE_
 
 
 class SandboxPod:
-    """The pod of one sandbox, from its manifest."""
+    """The pod of one sandbox, from its manifest.
+
+    `worker_pod` is our own, which tells others what is waited for while there is no other pod to see it on. `logger` is
+    the trial's: who follows a trial's log follows its sandbox.
+    """
 
     def __init__(
-        self, kube: Kube, namespace: str, manifest: Mapping[str, Any], *, patience: float = PATIENCE_SECONDS
+        self,
+        kube: Kube,
+        namespace: str,
+        manifest: Mapping[str, Any],
+        *,
+        patience: float = PATIENCE_SECONDS,
+        worker_pod: str | None = None,
+        logger: logging.Logger = log,
     ) -> None:
+        self._worker_pod, self._log = worker_pod, logger
         self.kube, self.namespace, self.patience = kube, namespace, patience
         self.name: str = manifest["metadata"]["name"]
         self.uid: str | None = None
         self.state: Mapping[str, Any] | None = None  # what the watch saw last
         self.gone = False
         self.ready = False
+        self._told: str | None = None
         self.waited_for: list[str] = []  # sentences on what the start waited for, each once
         self._manifest = dict(manifest)
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -86,6 +99,7 @@ class SandboxPod:
                         break
                     continue
                 await self._wait_for_quota(error, deadline)
+        await self._tell_others(None)
         self._watcher = asyncio.create_task(self._watch())
 
     async def until_running(self, deadline: float, grace: float) -> None:
@@ -271,12 +285,24 @@ class SandboxPod:
         if verdict == "never" or time.monotonic() >= deadline:
             raise SandboxUnschedulable(str(error)) from error
         self._note(error.message)
+        await self._tell_others(error.message)
         await asyncio.sleep(min(QUOTA_SECONDS, max(0.1, deadline - time.monotonic())))
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.waited_for:
             self.waited_for.append(sentence)
-            log.info("sandbox %s waits: %s", self.name, sentence)
+            self._log.info("sandbox %s waits: %s", self.name, sentence)
+
+    async def _tell_others(self, sentence: str | None) -> None:
+        """Put it on our own pod, or take it off. Nobody's start fails for it."""
+        if self._worker_pod is None or sentence == self._told:
+            return
+        body = {"metadata": {"annotations": {WAITS_FOR: sentence and sentence[:1000]}}}
+        try:
+            await self.kube.call("PATCH", f"{self._pods}/{self._worker_pod}", body, kind="application/merge-patch+json")
+            self._told = sentence
+        except (ApiError, Unreachable) as error:
+            log.debug("what %s waits for is not told: %s", self.name, error)
 
     async def _look(self) -> Finding:
         """The state, with events only where they say more than the status."""
@@ -303,7 +329,9 @@ class SandboxPod:
         if self.state is not None and self.state is not pod:
             self._history.append(self.state)
         self.state = pod
-        if diagnose(pod, uid=self.uid).ended:
+        if (found := diagnose(pod, uid=self.uid)).ended:
+            if not self._ended.is_set():
+                self._log.info("sandbox %s ends: %s", self.name, found)
             self._ended.set()
         self._changed.set()
 
@@ -313,6 +341,8 @@ class SandboxPod:
                 self._history.append(self.state)
             self.state = pod
         self.gone = True
+        if not self._ended.is_set():
+            self._log.info("sandbox %s is gone: somebody deleted it", self.name)
         self._ended.set()
         self._changed.set()
 
