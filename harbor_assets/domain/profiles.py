@@ -39,7 +39,8 @@ class SandboxProfile(Frozen):
     """One profile. Ceilings in cores and megabytes, None for none; times in seconds.
 
     `hosts` are the names a sandbox may reach while the agent runs and is graded (`*` first label as a wildcard;
-    exactly `("*",)` is public), `install_hosts` those open only while the agent installs itself.
+    exactly `("*",)` is public), `install_hosts` those open only while the agent installs itself. `node_selector_keys`
+    and `toleration_keys` name the labels and taints that a request may add to.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
@@ -54,6 +55,8 @@ class SandboxProfile(Frozen):
     runtime_class: str | None = None
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
+    node_selector_keys: tuple[str, ...] = ()
+    toleration_keys: tuple[str, ...] = ()
     image_pull_secrets: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

@@ -16,6 +16,13 @@ from harbor_assets.domain import credentials
 from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.errors import IdempotencyConflict, Problem, Refused
 from harbor_assets.domain.names import nearest
+from harbor_assets.domain.placement import (
+    PLACEMENTS_MAX,
+    LabelKey,
+    LabelValue,
+    Toleration,
+    label_problem,
+)
 from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, SandboxWord, SkippedTask
 from harbor_assets.domain.tasks import Body
 
@@ -113,13 +120,24 @@ class Spec(Wanted):
 
 class SandboxRequest(Body):
     """Which sandbox, under which of the deployment's profiles (None: its default), and what replaces task.toml's sizing
-    for the agent's. Cores and megabytes."""
+    for the agent's. Cores and megabytes. `node_selector` and `tolerations`: on which nodes the sandboxes may lie, as
+    far as the profile leaves that open."""
 
     kind: SandboxWord = "auto"
     profile: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
     memory_mb: Annotated[int, Field(gt=0, le=16 * 1024 * 1024)] | None = None
     storage_mb: Annotated[int, Field(gt=0, le=1024 * 1024 * 1024)] | None = None
+    node_selector: dict[LabelKey, LabelValue] = Field(default={}, max_length=PLACEMENTS_MAX)
+    tolerations: list[Toleration] = Field(default=[], max_length=PLACEMENTS_MAX)
+
+    @field_validator("node_selector")
+    @classmethod
+    def _labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        found = ((key, label_problem(key, value)) for key, value in labels.items())
+        if problems := [f"'{key[:80]}' {why}" for key, why in found if why]:
+            raise ValueError("; ".join(problems))
+        return labels
 
 
 class Execution(Body):

@@ -12,10 +12,11 @@ from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.images import TaskImages
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.obstacles import image_obstacle, lacks_solution, obstacles
+from harbor_assets.domain.placement import placed, placement_problems
 from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, SandboxKind, Sizing
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.profiles import SandboxProfile, flag_problems, stretched_problem, task_problems
-from harbor_assets.domain.requests import Execution, RunRequest, Target, Wanted, unsupported
+from harbor_assets.domain.requests import Execution, RunRequest, SandboxRequest, Target, Wanted, unsupported
 from harbor_assets.domain.selection import select_members
 from harbor_assets.domain.tasks import Task, not_harbor
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
@@ -142,7 +143,21 @@ class RunPlanner:
             memory_mb=execution.sandbox.memory_mb,
             storage_mb=execution.sandbox.storage_mb,
         )
-        return _Where(sandbox, sizing, self._profile(execution.sandbox.profile, problems))
+        profile = self._profile(execution.sandbox.profile, problems)
+        return _Where(sandbox, sizing, self._placed(profile, execution.sandbox, problems))
+
+    def _placed(
+        self, profile: SandboxProfile | None, asked: SandboxRequest, problems: list[Problem]
+    ) -> SandboxProfile | None:
+        """The profile with the nodes that were asked for; what it does not allow is added to `problems`."""
+        if profile is None:
+            if self._profiles is None and (asked.node_selector or asked.tolerations):
+                why = "there are no nodes to choose from: sandboxes are on this machine; leave it out"
+                problems.append(Problem("execution.sandbox.node_selector, tolerations", why))
+            return None
+        found = placement_problems(asked.node_selector, asked.tolerations, profile)
+        problems += (Problem(f"execution.sandbox.{name}", why) for name, why in found)
+        return placed(profile, asked.node_selector, asked.tolerations)
 
     def _times(self, target: Target, timeout_seconds: int | None) -> "_Times":
         return _Times(timeout_seconds or self._deployment.timeout_seconds, target.agent_timeout_multiplier or 1.0)

@@ -23,6 +23,7 @@ default: standard
 profiles:
   - {name: standard, hosts: ["*"], max_cpus: 4, max_memory_mb: 8192, max_lifetime_seconds: 7200}
   - {name: small, max_cpus: 1}
+  - {name: placed, node_selector_keys: [pool], toleration_keys: [gpu]}
 """
 
 
@@ -107,7 +108,8 @@ def test_image_and_profile_decide_whether_trials_compare(api: Api, w: World, ima
 def test_an_unknown_profile_is_422_with_the_valid_names(api: Api, w: World):
     answer = submit(api, publish(w, a={}), sandbox={"profile": "huge"})
     assert answer.status_code == 422
-    assert "sandbox profile 'huge': is not known; valid names: small, standard (the default)" in answer.json()["detail"]
+    says = "sandbox profile 'huge': is not known; valid names: placed, small, standard (the default)"
+    assert says in answer.json()["detail"]
 
 
 def test_flags_and_every_task_above_a_ceiling_are_422_at_once(api: Api, w: World):
@@ -281,3 +283,26 @@ def test_variables_are_planned_and_a_reference_must_be_one_that_trials_are_given
         ]
     run_id = asked(RUNS, API_KEY="${EVALS_KEY}", LOG="debug").json()["run"]["id"]
     assert w.catalog.get_run(run_id).plan.agent.env == {"API_KEY": "${EVALS_KEY}", "LOG": "debug"}
+
+
+def test_nodes_are_planned_as_far_as_the_profile_leaves_them_open(api: Api, w: World):
+    ref = publish(w, a={})
+    answer = submit(api, ref, sandbox={"node_selector": {"pool": "gpu"}, "tolerations": [{"key": "gpu"}]})
+    assert answer.status_code == 422
+    assert [line.partition(": is not among")[0] for line in answer.json()["detail"].split("\n")[1:]] == [
+        "  execution.sandbox.node_selector: pool",
+        "  execution.sandbox.tolerations: gpu",
+    ]
+    sandbox = {"profile": "placed", "node_selector": {"pool": "gpu"}, "tolerations": [{"key": "gpu", "value": "yes"}]}
+    plan = w.catalog.get_run(submit(api, ref, sandbox=sandbox).json()["run"]["id"]).plan
+    assert plan.profile
+    assert plan.profile.node_selector == {"pool": "gpu"}
+    assert plan.profile.tolerations == ({"key": "gpu", "operator": "Equal", "value": "yes"},)
+    bad = submit(api, ref, sandbox={"node_selector": {"a b": "c"}, "tolerations": [{"key": "a", "operator": "Any"}]})
+    assert bad.status_code == 422
+
+
+def test_a_laptop_has_no_nodes(w: World):
+    answer = submit(Api(w), w.publish("a"), sandbox={"node_selector": {"pool": "gpu"}})
+    assert answer.status_code == 422
+    assert "there are no nodes to choose from" in answer.json()["detail"]

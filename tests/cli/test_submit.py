@@ -407,3 +407,19 @@ def test_the_oracle_is_told_of_stored_tasks_without_a_solution(cli: Cli, suite: 
     )
     assert cli("runs", "submit", "--taskset", ref, "-x", "bare").err == ""
     assert cli("runs", "submit", "--taskset", ref, "--agent", "nop").err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--node-selector", "pool"), "--node-selector: 'pool' is no KEY=VALUE"),
+        (("--node-selector", "a=1", "--node-selector", "a=2"), "--node-selector: 'a' is given twice"),
+        (("--toleration", "gpu:Never"), "--toleration: 'gpu:Never': 'Never' is no effect; write NoSchedule"),
+        (("--toleration", "a b"), "--toleration: 'a b': key 'a b' is no label's key"),
+        (("--node-selector", "pool=gpu"), "there are no nodes to choose from"),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(cli: Cli, suite: Path, words: tuple[str, ...], says: str):
+    said = cli("runs", "submit", "--harbor-dir", suite, *words)
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err

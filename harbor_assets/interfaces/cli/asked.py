@@ -1,6 +1,6 @@
 """What a run is to be like, from the flags of the command line or from a request file: never from both."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.placement import Toleration, label_problem, read_toleration
 from harbor_assets.domain.requests import VALUES_UNSEEN, VARIABLE, RequestFile
 from harbor_assets.domain.validation import problems_of
 from harbor_assets.interfaces.cli.bodies import read_document
@@ -26,6 +27,8 @@ _FLAGS = {
     "cpus": ("--cpus", "execution.sandbox.cpus"),
     "memory_mb": ("--memory-mb", "execution.sandbox.memory_mb"),
     "storage_mb": ("--storage-mb", "execution.sandbox.storage_mb"),
+    "node_selector": ("--node-selector", "execution.sandbox.node_selector"),
+    "tolerations": ("--toleration", "execution.sandbox.tolerations"),
 }
 
 
@@ -44,6 +47,8 @@ class Asked:
     cpus: float | None = None
     memory_mb: int | None = None
     storage_mb: int | None = None
+    node_selector: tuple[str, ...] | None = None  # KEY=VALUE
+    tolerations: tuple[str, ...] | None = None  # KEY[=VALUE][:EFFECT]
 
     def read(self) -> RequestFile:
         """The request but for its tasks. Raises `Refused` with every problem at once."""
@@ -59,7 +64,7 @@ class Asked:
             at = document
             for parent in parents:
                 at = at.setdefault(parent, {})
-            at[last] = value if not isinstance(value, tuple) else _pairs(value)
+            at[last] = _READ[path](value) if path in _READ else value
         try:
             return RequestFile.model_validate(document)
         except ValidationError as error:
@@ -87,7 +92,7 @@ def _words(flag: str, value: Any) -> list[str]:
     return [flag, f"{value:g}" if isinstance(value, float) else str(value)]
 
 
-def _pairs(words: Sequence[str]) -> dict[str, str]:
+def _variables(words: Sequence[str]) -> dict[str, str]:
     """The variables of `--ae`. Raises `Refused`, without a value, for one that is no KEY=VALUE or is given twice."""
     pairs: dict[str, str] = {}
     problems: list[Problem] = []
@@ -102,6 +107,47 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
     if problems:
         raise Refused(_REFUSED, problems)
     return pairs
+
+
+def _labels(words: Sequence[str]) -> dict[str, str]:
+    """The labels of `--node-selector`. Raises `Refused`."""
+    labels: dict[str, str] = {}
+    problems: list[Problem] = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        why = label_problem(key, value) if equals else "is no KEY=VALUE; write as pool=gpu"
+        if key in labels:
+            why = "is given twice"
+        if why:
+            problems.append(Problem("--node-selector", f"'{key[:80]}' {why}"))
+        labels[key] = value
+    if problems:
+        raise Refused(_REFUSED, problems)
+    return labels
+
+
+def _tolerations(words: Sequence[str]) -> list[dict[str, Any]]:
+    """The taints of `--toleration`. Raises `Refused`."""
+    found: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for word in words:
+        try:
+            found.append(read_toleration(word).model_dump())
+        except ValidationError as error:
+            problems += [Problem("--toleration", f"'{word[:80]}': {p.message}") for p in problems_of(error, Toleration)]
+        except ValueError as error:
+            problems.append(Problem("--toleration", f"'{word[:80]}': {error}"))
+    if problems:
+        raise Refused(_REFUSED, problems)
+    return found
+
+
+# How the words of flags that may stand several times are read, by the place of their value.
+_READ: dict[str, Callable[[Sequence[str]], Any]] = {
+    "spec.target.env_vars": _variables,
+    "execution.sandbox.node_selector": _labels,
+    "execution.sandbox.tolerations": _tolerations,
+}
 
 
 def read_request_file(path: Path) -> RequestFile:

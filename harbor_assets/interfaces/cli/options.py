@@ -136,6 +136,24 @@ Cpus = Annotated[
 ]
 MemoryMb = Annotated[int | None, typer.Option("--memory-mb", metavar="MB", help="Memory of the agent's sandbox.")]
 StorageMb = Annotated[int | None, typer.Option("--storage-mb", metavar="MB", help="Disk of the agent's sandbox.")]
+NodeSelector = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node-selector",
+        metavar="KEY=VALUE",
+        help="Only nodes with this label, of those keys that the profile leaves open. Repeatable.",
+        show_default=False,
+    ),
+]
+Tolerations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--toleration",
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="Nodes with this taint, too, of those keys that the profile leaves open. Repeatable.",
+        show_default=False,
+    ),
+]
 IdempotencyKey = Annotated[
     str | None,
     typer.Option(
