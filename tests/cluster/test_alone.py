@@ -30,6 +30,8 @@ def test_cancel_of_a_job_that_has_no_pod_and_with_a_dead_run_worker(deployed: De
         run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 300})
         deployed.eventually(lambda: len([n for n in deployed.jobs(run_id) if "-task-" in n]) == 3)
         deployed.eventually(lambda: len(deployed.running(run_id)) == 1)
+        waits = deployed.eventually(lambda: [w for w in deployed.waits(run_id).values() if w[0] == "quota"])
+        assert "exceeded quota: few" in waits[0][1]
         deployed.kill_nine(deployed.worker(run_id))
         deployed.cli("runs", "cancel", run_id)
         status = deployed.wait(run_id)
@@ -42,6 +44,10 @@ def test_a_cancel_before_the_first_slot_ends_at_once(deployed: Deployment) -> No
     with deployed.quota({"pods": 0}):  # its worker's Job is made, and gets no pod
         run_id = deployed.submit(2)
         deployed.eventually(lambda: deployed.jobs(run_id))
+        waits = deployed.eventually(lambda: deployed.api(run_id)["run"]["waiting"])
+        assert waits["reason"] in ("queued", "starting", "quota")
+        said = deployed.eventually(lambda: "quota" in str(found := deployed.api(run_id)["run"]["waiting"]) and found)
+        assert "the run worker: pods" in said["message"]
         deployed.cli("runs", "cancel", run_id)
         deployed.eventually(lambda: not deployed.get("jobs", f"harbor/run-id={run_id},harbor/role!=settle"))
     status = deployed.wait(run_id)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cluster.harness.deployment import Deployment
+from tests.cluster.test_real_trials import evict
 
 pytestmark = pytest.mark.req_k8s
 
@@ -49,15 +50,20 @@ def test_the_run_workers_death_repeats_nothing(deployed: Deployment) -> None:
     deployed.nothing_left(run_id)
 
 
-def test_a_trial_worker_killed_without_a_word_runs_again(deployed: Deployment) -> None:
+@pytest.mark.parametrize(("how", "told"), [("kill", "exit code 137"), ("evict", "told as evicted")])
+def test_a_lost_trial_worker_runs_again_and_is_told(deployed: Deployment, how: str, told: str) -> None:
     run_id = deployed.submit(3, n_concurrent=3, script={"seconds": 6, "seconds_1": 30})
     deployed.eventually(lambda: deployed.begun(run_id) == 3)
     (pod,) = (name for name in deployed.running(run_id) if "-task-1-" in name)
-    deployed.kill_nine(pod)
+    if how == "kill":
+        deployed.kill_nine(pod)
+    else:
+        evict(deployed, pod)
     status = deployed.wait(run_id)
     assert (status["phase"], status["executions"]) == ("completed", 2)
     assert indexes(status, "scored") == [0, 1, 2]
     assert [o["tries"] for o in status["outcomes"]] == [1, 2, 1]
+    assert told in deployed.rows(run_id)[1]["tries"][0]["error"]["message"]
     keys = deployed.ask("partitions", run=run_id)
     assert (len(keys["ok"]), keys["failed"], keys["in_progress"]) == (3, [], [])
     deployed.nothing_left(run_id)

@@ -64,6 +64,19 @@ def test_an_image_that_is_gone_when_the_sandbox_wants_it(deployed: Deployment, t
     deployed.nothing_left(run_id)
 
 
+def test_a_sandbox_that_fits_no_node_says_so_while_it_waits_and_ends_its_task(deployed: Deployment) -> None:
+    image = f"{os.environ['TEST_REGISTRY']}/never-pulled@sha256:{'0' * 64}"
+    profile = {"name": "patient", "start_grace_seconds": 15}
+    run_id = deployed.submit(1, image=image, sizing={"memory_mb": 900 * 1024}, profile=profile)
+    reason, said = deployed.eventually(lambda: "its sandbox" in str(found := deployed.waits(run_id)) and found)[0]
+    assert reason == "scheduling"
+    assert said.startswith("no node could ever take the pod of its sandbox: 0/1 nodes are available: 1 Insufficient")
+    assert deployed.wait(run_id)["phase"] == "failed"
+    assert outcomes(deployed, run_id) == [("infra_failed", "scheduling")]
+    assert "Insufficient memory" in deployed.rows(run_id)[0]["message"]
+    deployed.nothing_left(run_id)
+
+
 @pytest.mark.parametrize(("how", "reason"), [("delete", "sandbox_lost"), ("evict", "evicted")])
 def test_a_lost_sandbox_is_no_score(deployed: Deployment, tmp_path: Path, how: str, reason: str) -> None:
     suite = deployed.suite(tmp_path, 2)

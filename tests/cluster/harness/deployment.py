@@ -209,6 +209,11 @@ class Deployment:
         """How many trials are under way or have ended."""
         return sum(task["running"] + len(task["outcomes"]) for task in self.api(f"{run_id}/tasks")["data"])
 
+    def waits(self, run_id: str) -> dict[int, tuple[str, str]]:
+        """What the run's tasks wait for: index -> (reason, message)."""
+        tasks = self.api(f"{run_id}/tasks")["data"]
+        return {t["index"]: (t["waiting"]["reason"], t["waiting"]["message"]) for t in tasks if t["waiting"]}
+
     def rows(self, run_id: str) -> list[dict[str, Any]]:
         """The outcomes so far."""
         return self.api(f"{run_id}/outcomes")
