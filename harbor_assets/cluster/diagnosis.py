@@ -18,7 +18,7 @@ ROOM_GRACE_SECONDS = 60.0  # for an autoscaler to say that it makes a node; for 
 _MESSAGE_MAX = 600  # of each fact: a registry's answer can be a page of HTML
 _LOG_TAIL = 300  # of a container's last words: the end of a traceback is its point
 _REFUSED, _CANNOT_START, _STOPPED = "Kubernetes refused the Job", "cannot start", "The worker was stopped"
-_HEALTH_CHECK = "failed health check: "
+HEALTH_CHECK = "failed health check: "  # Dagster's words before ours
 _AS = re.compile(r", told as ([a-z_]+): ")  # how our sentences name the reason they were written for
 _NEVER_MADE = re.compile(r"is forbidden|denied the request|is invalid", re.IGNORECASE)
 _MADE_LATER = re.compile(r"failed calling webhook|timeout|connection refused", re.IGNORECASE)
@@ -204,7 +204,7 @@ def stopped(pod: Mapping[str, Any] | None) -> str:
 
 def lost(step_error: str) -> Lost | None:
     """What a step's failure, as Dagster recorded it, says of a worker that left no outcome; None if it says nothing."""
-    _, found, why = step_error.partition(_HEALTH_CHECK)
+    _, found, why = step_error.partition(HEALTH_CHECK)
     if not found:
         _, found, why = step_error.partition(_STOPPED)
         why = f"{found}{why}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harbor_assets.cluster import diagnosis
 from harbor_assets.cluster.client import ClusterClient
+from harbor_assets.cluster.looking import look_at
 from harbor_assets.cluster.manifests import RUN_TAG, TIMEOUT_TAG, task_index
 from harbor_assets.cluster.reaper import Reaped, Why, reap, remove_run
 from harbor_assets.cluster.settlement import Tried
@@ -34,6 +35,8 @@ PARTITIONS = "run_task"  # as in partitions.py, which this layer cannot import; 
 RUN_PARTITIONS = "run"
 DEFINITIONS = "harbor_assets.definitions"
 LOCK = "executions"
+WORKER = "app.kubernetes.io/component=run_worker"
+UNBORN_SECONDS = 300.0  # a Job is made within a second of its run's launch, or its maker was killed in between
 
 
 def partition_key(run_id: str, index: int) -> str:
@@ -48,11 +51,15 @@ def _executions(instance: "dg.DagsterInstance", run_id: str) -> Sequence["dg.Dag
 
 
 def lost_workers(instance: "dg.DagsterInstance", run_id: str) -> dict[int, Lost]:
-    """See `ClusterExecutions.lost`; for a task's worker, which has nothing but the instance."""
+    """Task index -> why its worker left no result; for a task's worker, which has nothing but the instance."""
+    return _lost(instance, _executions(instance, run_id))
+
+
+def _lost(instance: "dg.DagsterInstance", runs: Sequence["dg.DagsterRun"]) -> dict[int, Lost]:
     from dagster import DagsterEventType
 
     found: dict[int, Lost] = {}
-    for run in _executions(instance, run_id):
+    for run in runs:
         for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
             event = entry.dagster_event
             index = task_index(event.step_key) if event and event.step_key else None
@@ -111,8 +118,36 @@ class ClusterExecutions:
             return True
 
     def alive(self, run_id: str) -> bool:
-        """True while a Dagster run of the run is unfinished, its worker at work or about to be resumed."""
-        return bool(self.unfinished(run_id))
+        """True while a Dagster run of the run is unfinished, its worker at work, waiting for a place, or about to be
+        resumed. One whose worker can never start is ended here: Dagster would only count the seconds."""
+        unborn = [self._ended_unborn(run) for run in self.unfinished(run_id)]
+        return not all(unborn)
+
+    def _ended_unborn(self, run: "dg.DagsterRun") -> bool:
+        from dagster import DagsterRunStatus
+
+        if run.status not in (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING):
+            return False
+        worker = f"dagster/run-id={run.run_id},{WORKER}"
+        try:
+            jobs, pods = self._client.list("jobs", worker), self._client.list("pods", worker)
+            states = [(job["metadata"]["name"], look_at(self._client, job, pods)) for job in jobs]
+        except ServiceUnavailable as error:
+            log.warning("nobody knows how the worker of %s is: %s", run.run_id, error)
+            return False
+        if states and all(state.stuck or state.failed for _, state in states):
+            name, state = states[0]
+            why = diagnosis.failed(name, state) if state.failed else diagnosis.cannot_start(name, state)
+        elif not states and not pods and self._age(run.run_id) > UNBORN_SECONDS:
+            why = "The run's Job was never made: whoever was to make it is gone"
+        else:
+            return False
+        self.instance.report_run_failed(run, f"{diagnosis.HEALTH_CHECK}{why}")
+        return True
+
+    def _age(self, dagster_run_id: str) -> float:
+        record = self.instance.get_run_record_by_id(dagster_run_id)
+        return (datetime.now(UTC) - record.update_timestamp.astimezone(UTC)).total_seconds() if record else 0.0
 
     def blocked(self) -> str | None:
         """See `engine.ports.Executions`: what keeps a pod from starting is told of the pod."""
@@ -147,7 +182,7 @@ class ClusterExecutions:
 
     def _bury(self, run: "dg.DagsterRun") -> None:
         """A cancelled run whose worker is no more tells nobody that it has ended, so we do."""
-        worker = f"dagster/run-id={run.run_id},app.kubernetes.io/component=run_worker"
+        worker = f"dagster/run-id={run.run_id},{WORKER}"
         if not self._client.list("jobs", worker) and not self._client.list("pods", worker):
             self.instance.report_run_canceled(run, "The run was cancelled, and its worker is gone.")
 
@@ -188,15 +223,28 @@ class ClusterExecutions:
             Tried(
                 record.dagster_run.run_id,
                 datetime.fromtimestamp(record.end_time or record.update_timestamp.timestamp(), UTC)
-                if record.dagster_run.is_finished
+                if record.dagster_run.is_finished or self._ended_unborn(record.dagster_run)
                 else None,
             )
             for record in records
         ]
 
     def lost(self, run_id: str) -> dict[int, Lost]:
-        """Task index -> what the newest execution that knows it recorded of a worker that left no result."""
-        return lost_workers(self.instance, run_id)
+        """Task index -> what the newest execution that knows it recorded of a worker that left no result; of a run
+        worker that never started, if that is the newest, for every task."""
+        runs = self.executions(run_id)
+        if runs and (unborn := self._unborn(runs[0])):
+            return {task.index: unborn for task in self._runs.get_run(run_id).plan.tasks}
+        return _lost(self.instance, runs)
+
+    def _unborn(self, run: "dg.DagsterRun") -> Lost | None:
+        from dagster import DagsterEventType
+
+        if not run.is_failure:
+            return None
+        entries = self.instance.all_logs(run.run_id, of_type=DagsterEventType.RUN_FAILURE)
+        said = [entry.dagster_event.message or "" for entry in entries if entry.dagster_event]
+        return next((known for text in said if (known := diagnosis.lost(text))), None)
 
     def _ended(self, run_ids: Collection[str]) -> dict[str, Why]:
         found = {run_id: self._why_over(run_id) for run_id in run_ids}

@@ -9,7 +9,6 @@ resumed.
 import logging
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from dagster import DagsterInstance
@@ -26,6 +25,7 @@ from dagster_k8s.job import UserDefinedDagsterK8sConfig
 from harbor_assets.cluster import diagnosis
 from harbor_assets.cluster.client import ClusterClient, Object
 from harbor_assets.cluster.launcher import ClusterRunLauncher
+from harbor_assets.cluster.looking import look_at
 from harbor_assets.cluster.manifests import RUN_TAG, TASK_LABEL, TIMEOUT_TAG, step_config, step_job_name
 from harbor_assets.domain.errors import Conflict, NotFound, Refused, ServiceUnavailable
 from harbor_assets.domain.plans import RUN_TIMEOUT_MAX_SECONDS
@@ -166,7 +166,7 @@ class JobSteps(K8sStepHandler):
                 job = self._client.job(name)
             except NotFound:
                 return f"Job {name} is gone, and its step told no result"
-        state = self._state(job, self._pods.get(name, ()))
+        state = look_at(self._client, job, self._pods.get(name, ()))
         if state.failed:
             return diagnosis.failed(name, state)
         if state.succeeded:
@@ -177,19 +177,6 @@ class JobSteps(K8sStepHandler):
             self._client.delete_job(name)
             return diagnosis.cannot_start(name, state)
         return None
-
-    def _state(self, job: Object, pods: Sequence[Object]) -> diagnosis.JobState:
-        """With events only where they can say more: each question about them makes the server read all it has."""
-        now = datetime.now(UTC)
-        state = diagnosis.job_state(job, pods, now)
-        if not state.unclear or state.failed or state.succeeded:
-            return state
-        try:
-            events = [event for thing in (job, *pods) for event in self._client.warnings(thing["metadata"]["uid"])]
-        except Refused as refused:
-            log.warning("events cannot be read: %s", refused)
-            events = []
-        return diagnosis.job_state(job, pods, now, events)
 
     def _look(self, run: DagsterRun) -> None:
         if time.monotonic() - self._listed_at < _LIST_SECONDS:
