@@ -22,6 +22,7 @@ HARBOR_AGENTS = tuple(
     code-puppy devin trae-agent computer-1 eve fx fx-dev dspy-rlm vibe muse-code strands fabric opencode-v2""".split()
 )
 DEFAULT_CONCURRENCY = 4  # Harbor's own default for trials at once
+RUN_ID = r"^run-[0-9a-f]{16}$"
 RUN_TIMEOUT_SECONDS = 24 * 3600  # a run's time budget, from its first slot
 RUN_TIMEOUT_MAX_SECONDS = 72 * 3600
 
@@ -105,7 +106,8 @@ class RunPlan(Frozen):
     """The plan of a run. Never changes after the run was accepted."""
 
     plan_version: Literal[1] = 1
-    run_id: str = Field(pattern=r"^run-[0-9a-f]{16}$")
+    run_id: str = Field(pattern=RUN_ID)
+    rerun_of: str | None = Field(default=None, pattern=RUN_ID)  # the ended run whose tasks these are, run again
     workspace: str
     owner: str
     created_at: datetime

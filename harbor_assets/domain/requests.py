@@ -23,7 +23,7 @@ from harbor_assets.domain.placement import (
     Toleration,
     label_problem,
 )
-from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, SandboxWord, SkippedTask
+from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, RUN_ID, SandboxWord, SkippedTask
 from harbor_assets.domain.tasks import Body
 
 ATTEMPTS_MAX = 1000
@@ -159,12 +159,14 @@ class RequestFile(Body):
 
 
 class RunRequest(Body):
-    """The body of `POST .../agent-evaluate/runs`. `skipped` records what `--skip-invalid` left out of the suite."""
+    """The body of `POST .../agent-evaluate/runs`. `skipped` records what `--skip-invalid` left out of the suite;
+    `rerun_of` names the run of the same workspace whose tasks these are, run again."""
 
     spec: Spec
     execution: Execution = Execution()
     timeout_seconds: int | None = Field(default=None, ge=1)
     skipped: list[SkippedTask] = []
+    rerun_of: str | None = Field(default=None, pattern=RUN_ID)
 
     def canonical(self) -> dict[str, Any]:
         """The request without what is as it would be anyway: two that mean the same are equal, also when a later

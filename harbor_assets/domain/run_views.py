@@ -16,6 +16,7 @@ def run_summary(run: Run, counts: Mapping[str, int], waiting: Wait | None = None
     return RunSummary(
         id=run.id,
         workspace=plan.workspace,
+        rerun_of=plan.rerun_of,
         phase=run.phase,
         result_state=run.result_state,
         taskset_ref=plan.taskset_ref,

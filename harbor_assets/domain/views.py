@@ -23,11 +23,13 @@ class Pagination(Frozen):
 class RunSummary(Frozen):
     """One run in a list or a status. `counts`: outcomes so far, only those above zero. Times are UTC.
 
-    `waiting`: what keeps the run as a whole from being at work; told in a status, not in lists.
+    `rerun_of`: the run whose tasks this one runs again. `waiting`: what keeps the run as a whole from being at work;
+    told in a status, not in lists.
     """
 
     id: str
     workspace: str
+    rerun_of: str | None = None
     phase: RunPhase
     result_state: ResultState
     taskset_ref: str

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from harbor_assets.domain.errors import StorageFull
+from harbor_assets.domain.errors import NotReady, Refused, StorageFull
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import ORACLE
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest, check_key
+from harbor_assets.domain.reruns import Rerun, not_scored, request_again, selected
 from harbor_assets.domain.run_views import open_tasks, run_summary, task_views
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
@@ -84,6 +85,8 @@ class Evaluations:
         """
         if idempotency_key is not None:
             check_key(idempotency_key)
+        if request.rerun_of is not None:
+            find_run(self._runs, workspace, request.rerun_of)
         plan = self._planner.plan(workspace, request, owner=owner)
         if blocked := self._executions.blocked():
             raise StorageFull(blocked)
@@ -102,6 +105,35 @@ class Evaluations:
             created=created,
             already_running=tuple(same[:ALREADY_RUNNING_MAX]),
         )
+
+    def rerun(
+        self,
+        workspace: str,
+        run_id: str,
+        asked: Rerun,
+        *,
+        idempotency_key: str | None = None,
+        owner: str | None = None,
+    ) -> Submitted:
+        """Run tasks of a run again with its settings, as a new run that names it. Raises as `submit`, `NotReady` for
+        the failed ones of a run that has not ended, `Refused` where none failed."""
+        run = find_run(self._runs, workspace, run_id)
+        again = (
+            "leave out that only the failed ones are to run (--failed), or name tasks (--tasks), to run scored ones too"
+        )
+        if asked.select is not None and asked.which == "failed":
+            raise Refused(f"Tasks were named, and 'failed' asked for: take one of the two, or {again}")
+        indexes = [task.index for task in run.plan.tasks]
+        if asked.select is not None:
+            indexes = selected(run.plan, asked.select)
+        elif asked.which == "failed":
+            if not run.phase.terminal:
+                raise NotReady(f"Run {run_id} has not ended ({run.phase}): which of its tasks fail is not known yet")
+            indexes = not_scored(run.plan, self._runs.outcomes(run_id))
+            if not indexes:
+                raise Refused(f"Every trial of {run_id} was scored: nothing of it failed; {again}")
+        request = request_again(run.plan, indexes)
+        return self.submit(workspace, request, idempotency_key=idempotency_key, owner=owner)
 
     def check(self, workspace: str, asked: RunCheck) -> RunChecked:
         """Whether a suite could run as asked, before it is published for that. Raises `Refused` with every problem."""

@@ -95,6 +95,7 @@ class RunPlanner:
         concurrency = execution.max_concurrent_task_jobs or self._deployment.n_concurrent
         return RunPlan(
             run_id=f"run-{secrets.token_hex(8)}",
+            rerun_of=request.rerun_of,
             workspace=workspace,
             owner=owner or self._deployment.owner,
             created_at=self._clock(),

@@ -49,9 +49,9 @@ def test_both_answer_alike(w: World, path: str):
 def test_a_call_makes_its_own_parts_routes_once(w: World, monkeypatch: pytest.MonkeyPatch):
     made: list[str] = []
 
-    def counted(backend: Any, parts: "list[Part]") -> Any:
+    def counted(backend: Any, parts: "list[Part]", **options: Any) -> Any:
         made.extend(part.name for part in parts)
-        return create_app(backend, parts)
+        return create_app(backend, parts, **options)
 
     monkeypatch.setattr("harbor_assets.interfaces.api.app.create_app", counted)
     http = TestClient(PartedApp(w.backend))

@@ -24,7 +24,7 @@ COMMANDS = [
     ("serve",),
     ("context",),
     ("cluster",),
-    *(("cluster", verb) for verb in ("install", "uninstall", "migrate", "context", "reap")),
+    *(("cluster", verb) for verb in ("install", "uninstall", "migrate", "context", "manifests", "reap")),
     *(("context", verb) for verb in ("add", "use", "list", "show", "remove")),
     ("tasks",),
     *(("tasks", verb) for verb in ("list", "show", "create", "replace", "revisions", "tag", "delete")),

@@ -49,6 +49,9 @@ def print_ending(session: Session, status: RunStatus, out: Output) -> None:
     _print_policies(account, out)
     _print_not_scored(session, status, out)
     _print_flagged(session, status, out)
+    if any(map(_not_scored, status.tasks)):
+        again = command("runs", "rerun", run.id, "--failed", *session.own_words())
+        out.line(f"Run what was not scored again: {again}")
     if run.result_state is not ResultState.FAILED:
         out.line(f"Report: {session.evaluator.runs.bundle_location(run.id, REPORT)}")
         out.line(f"Download: {command('runs', 'download', run.id, *session.own_words())}")
@@ -122,6 +125,7 @@ def print_facts(run: RunSummary, out: Output) -> None:
     counts = ", ".join(f"{outcome} {n}" for outcome, n in run.counts.items()) or "none ended"
     facts = [
         ("Run", run.id),
+        *([("Rerun of", run.rerun_of)] if run.rerun_of else []),
         ("Phase", f"{run.phase}, results {run.result_state}"),
         ("Taskset", run.taskset_ref),
         ("Agent", run.agent),

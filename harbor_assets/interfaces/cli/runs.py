@@ -244,6 +244,38 @@ def tasks(
         report.print_tasks([task for task in status.tasks if phase in (None, task.phase)], out)
 
 
+@app.command(epilog=examples("runs rerun RUN_ID --failed --wait", "runs rerun RUN_ID --tasks 3,7"))
+def rerun(
+    run_id: RunId,
+    failed: Annotated[bool, typer.Option("--failed", help="Only tasks of which a trial was not scored.")] = False,
+    tasks: Tasks = None,
+    idempotency_key: IdempotencyKey = None,
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the new run and exit with how it ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Run tasks of a run again with its settings, as a new run that names the old one.
+
+    The old run stays as it is. Exit codes as those of submit.
+    """
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.submit import run_again
+
+    out = Output(json=json)
+    raise typer.Exit(
+        run_again(
+            run_id,
+            failed=failed,
+            tasks=tasks,
+            idempotency_key=idempotency_key,
+            where=(workspace, base_url),
+            wait=wait,
+            out=out,
+        )
+    )
+
+
 @app.command(epilog=examples("runs cancel RUN_ID"))
 def cancel(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
     """Stop a run. Trials that were scored stay scored, and are merged into its bundle."""

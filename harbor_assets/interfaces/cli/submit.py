@@ -2,7 +2,9 @@
 
 import secrets
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused
 from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, check_key, unsupported
@@ -11,7 +13,7 @@ from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.asked import Asked
 from harbor_assets.interfaces.cli.building import see_to_images
 from harbor_assets.interfaces.cli.edge import INTERRUPTED, REFUSED
-from harbor_assets.interfaces.cli.output import Output, command, note
+from harbor_assets.interfaces.cli.output import Output, command, counted, note
 from harbor_assets.interfaces.cli.preflight import check_run, check_stored
 from harbor_assets.interfaces.cli.publishing import publish
 from harbor_assets.interfaces.cli.session import Session, open_session
@@ -53,42 +55,17 @@ class Submission:
                 chosen = source.choose(session, self.choice)
                 request = self._request(session, chosen, wanted, out)
                 with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
-                    submitted = self._send(session, request)
+                    runs = session.evaluator.runs
+                    send = partial(runs.submit_request, request)
+                    submitted = _send(session, send, self.idempotency_key)
                     self._tell(session, chosen, submitted, out)
-                return self._end(session, submitted, out, interrupted=interrupted())
+                return _end(session, submitted, out, wait=self.wait, interrupted=interrupted())
         except KeyboardInterrupt:
             if submitted is None:
                 note("\nInterrupted before the run was accepted: nothing was started.")
             else:
                 note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
             return INTERRUPTED
-
-    def _send(self, session: Session, request: RunRequest) -> Submitted:
-        """Submit. Over a network always with a key, since an answer may be lost after the run was accepted."""
-        key = self.idempotency_key or (f"submit-{secrets.token_hex(8)}" if session.remote else None)
-        try:
-            return session.evaluator.runs.submit_request(request, idempotency_key=key)
-        except (Refused, NotReady):
-            raise
-        except HarborAssetsError as error:  # no answer, or one of a proxy before the service
-            if key is None:
-                raise
-            raise type(error)(
-                f"{error}\nWhether the run was accepted is not known. To find out, and to submit it if it was not, "
-                f"repeat the same command with --idempotency-key {key}"
-            ) from error
-
-    def _end(self, session: Session, submitted: Submitted, out: Output, *, interrupted: bool) -> int:
-        code = 0
-        if interrupted:
-            note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
-            code = INTERRUPTED
-        elif self.wait:
-            code = report.watch(session, submitted.run.id, out, document=False)
-        if out.json:
-            run = session.evaluator.runs.retrieve(submitted.run.id) if self.wait else submitted.run
-            out.document({**submitted.model_dump(mode="json"), "run": run.model_dump(mode="json")})
-        return code
 
     def _request(self, session: Session, chosen: Chosen, wanted: RequestFile, out: Output) -> RunRequest:
         """The request; publishes what is not stored yet."""
@@ -110,14 +87,7 @@ class Submission:
             more = f", … ({len(moved)} tasks)" if len(moved) > INDEXES_SHOWN else ""
             out.line(f"Indexes in this run differ from those of the suite: {', '.join(moved[:INDEXES_SHOWN])}{more}")
         out.line(f"Sandbox {run.sandbox}: {run.sandbox_why}")
-        for text in run.sandbox_notes:
-            out.line(f"Note: {text}")
-        if submitted.created:
-            out.line(f"Run {run.id} accepted: {run.n_tasks} tasks, queued; the worker starts them")
-        else:
-            out.line(f"Run {run.id} was accepted before with this key and request ({run.phase}); nothing new starts")
-        for other in submitted.already_running:
-            out.line(f"{other} is already running {run.taskset_ref}")
+        _tell_accepted(submitted, out)
         out.line(f"Rerun these tasks: {self._again(chosen, run.taskset_ref, words)}")
         out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *words)}")
 
@@ -126,3 +96,71 @@ class Submission:
         if chosen.taskset is not None and not chosen.all_taken:
             given += ["--tasks", ",".join(str(task.index) for task in chosen.tasks)]
         return command("runs", "submit", "--taskset", ref, *given, *words)
+
+
+def run_again(
+    run_id: str,
+    *,
+    failed: bool,
+    tasks: str | None,
+    idempotency_key: str | None,
+    where: tuple[str | None, str | None],
+    wait: bool,
+    out: Output,
+) -> int:
+    """Run tasks of a run again, as a new run. `where`: workspace and base URL. Returns the exit code."""
+    if failed and tasks is not None:
+        raise Refused("--failed and --tasks are two selections; give one of them")
+    if idempotency_key is not None:
+        check_key(idempotency_key)
+    select = None if tasks is None else tasks.split(",")
+    with open_session(*where) as session:
+        with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
+            send = partial(session.evaluator.runs.rerun, run_id, failed=failed, select=select)
+            submitted = _send(session, send, idempotency_key)
+            run = submitted.run
+            out.line(f"Rerun of {run_id}: {counted(run.n_tasks, 'task')} of {run.taskset_ref}")
+            _tell_accepted(submitted, out)
+            out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
+        return _end(session, submitted, out, wait=wait, interrupted=interrupted())
+
+
+def _send(session: Session, send: Callable[..., Submitted], key: str | None) -> Submitted:
+    """Submit. Over a network always with a key, since an answer may be lost after the run was accepted."""
+    key = key or (f"submit-{secrets.token_hex(8)}" if session.remote else None)
+    try:
+        return send(idempotency_key=key)
+    except (Refused, NotReady):
+        raise
+    except HarborAssetsError as error:  # no answer, or one of a proxy before the service
+        if key is None:
+            raise
+        raise type(error)(
+            f"{error}\nWhether the run was accepted is not known. To find out, and to submit it if it was not, "
+            f"repeat the same command with --idempotency-key {key}"
+        ) from error
+
+
+def _tell_accepted(submitted: Submitted, out: Output) -> None:
+    run = submitted.run
+    for text in run.sandbox_notes:
+        out.line(f"Note: {text}")
+    if submitted.created:
+        out.line(f"Run {run.id} accepted: {run.n_tasks} tasks, queued; the worker starts them")
+    else:
+        out.line(f"Run {run.id} was accepted before with this key and request ({run.phase}); nothing new starts")
+    for other in submitted.already_running:
+        out.line(f"{other} is already running {run.taskset_ref}")
+
+
+def _end(session: Session, submitted: Submitted, out: Output, *, wait: bool, interrupted: bool) -> int:
+    code = 0
+    if interrupted:
+        note(f"\nInterrupted; {submitted.run.id} was accepted and goes on.")
+        code = INTERRUPTED
+    elif wait:
+        code = report.watch(session, submitted.run.id, out, document=False)
+    if out.json:
+        run = session.evaluator.runs.retrieve(submitted.run.id) if wait else submitted.run
+        out.document({**submitted.model_dump(mode="json"), "run": run.model_dump(mode="json")})
+    return code

@@ -12,6 +12,7 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import SandboxWord
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest, check_key
+from harbor_assets.domain.reruns import Rerun
 from harbor_assets.domain.validation import problems_of
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking, blocking_each, blocking_page
@@ -66,11 +67,31 @@ class AsyncRuns(AsyncRunResults):
 
         Over a network a request without a key gets one, so that it can be sent again when its answer is lost.
         """
-        key = idempotency_key
+        headers = self._key(idempotency_key)
+        return await self._send(Submitted, "POST", self._at(workspace, "agent-evaluate/runs"), request, **headers)
+
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        failed: bool = False,
+        select: Sequence[str] | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> Submitted:
+        """Run tasks of a run again with its settings, as a new run whose `rerun_of` names it: all, those that `select`
+        names, or with `failed` those of which a trial was not scored.
+
+        Raises as `submit`, `NotReady` for the failed ones of a run that goes on, `Refused` where nothing failed.
+        """
+        asked = Rerun(which="failed" if failed else "all", select=None if select is None else [*select])
+        headers = self._key(idempotency_key)
+        return await self._send(Submitted, "POST", self._run(workspace, run_id, "rerun"), asked, **headers)
+
+    def _key(self, key: str | None) -> dict[str, str]:
         if key is None and self._client.base_url is not None:
             key = f"submit-{secrets.token_hex(8)}"
-        headers = {} if key is None else {IDEMPOTENCY_KEY: check_key(key)}
-        return await self._send(Submitted, "POST", self._at(workspace, "agent-evaluate/runs"), request, **headers)
+        return {} if key is None else {IDEMPOTENCY_KEY: check_key(key)}
 
     async def check(self, asked: RunCheck, *, workspace: str | None = None) -> RunChecked:
         """Ask whether tasks could run as asked, before publishing them. Raises `Refused` with every problem."""
@@ -183,6 +204,7 @@ class Runs(Blocking):
     status = blocking(AsyncRuns.status)
     list = blocking_page(AsyncRuns.list)
     tasks = blocking_page(AsyncRuns.tasks)
+    rerun = blocking(AsyncRuns.rerun)
     cancel = blocking(AsyncRuns.cancel)
     logs = blocking(AsyncRuns.logs)
     follow = blocking_each(AsyncRuns.follow)

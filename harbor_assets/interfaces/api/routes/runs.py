@@ -15,6 +15,7 @@ from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import KEY_MAX, RunRequest
+from harbor_assets.domain.reruns import Rerun
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.interfaces.api import examples
@@ -64,6 +65,23 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """Accept a run: 201. 200 with the run that exists if the idempotency key named it before."""
         need_reader(of_refs([body.spec.tasks.taskset], workspace))
         submitted = evaluations.submit(workspace, body, idempotency_key=idempotency_key, owner=owner())
+        return model(submitted, 201 if submitted.created else 200)
+
+    @router.post(
+        "/{run_id}/rerun",
+        response_model=Submitted,
+        status_code=201,
+        responses={200: {"description": "Submitted before"}},
+    )
+    def rerun(
+        workspace: Name,
+        run_id: Name,
+        body: Rerun,
+        idempotency_key: Annotated[str | None, Header(max_length=KEY_MAX, min_length=1)] = None,
+    ) -> Response:
+        """Run tasks of a run again with its settings, as a new run that names it; statuses as of a submit."""
+        need_reader(of_refs([evaluations.get(workspace, run_id).taskset_ref], workspace))
+        submitted = evaluations.rerun(workspace, run_id, body, idempotency_key=idempotency_key, owner=owner())
         return model(submitted, 201 if submitted.created else 200)
 
     @router.get("", response_model=Listed[RunSummary])
