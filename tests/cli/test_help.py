@@ -41,6 +41,7 @@ COMMANDS = [
     ("leaderboard",),
     ("leaderboard", "rebuild"),
     ("runs",),
+    ("runs", "rerun"),
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),
 ]
 
