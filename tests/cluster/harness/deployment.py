@@ -269,6 +269,24 @@ class Deployment:
         finally:
             self.kubectl("delete", "resourcequota", "few")
 
+    def program(self, component: str) -> str:
+        """The pod of one of the deployment's own programs."""
+        pods = self.get("pods", f"app.kubernetes.io/component={component},!harbor/run-id")
+        (name,) = (p["metadata"]["name"] for p in pods if not p["metadata"].get("deletionTimestamp"))
+        return name
+
+    def restarts(self, pod: str) -> int:
+        """How often the containers of a pod were started anew."""
+        found = json.loads(self.kubectl("get", "pod", pod, "-o", "json"))
+        return sum(each["restartCount"] for each in found["status"]["containerStatuses"])
+
+    def answers(self) -> bool:
+        """Whether the service does, with its database."""
+        try:
+            return self._http.get(f"{self.url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
     def worker(self, run_id: str) -> str:
         """The pod of the run's worker."""
         (pod,) = self.get("pods", f"harbor/run-id={run_id},app.kubernetes.io/component=run_worker,harbor/role!=settle")
@@ -289,7 +307,7 @@ class Deployment:
         return [p["metadata"]["name"] for p in pods if p["status"]["phase"] == "Running"]
 
     def left(self, run_id: str) -> list[str]:
-        kinds = ("jobs", "pods", "secrets", "configmaps")
+        kinds = ("jobs", "pods", "secrets", "configmaps", "persistentvolumeclaims")
         return [item["metadata"]["name"] for kind in kinds for item in self.get(kind, f"harbor/run-id={run_id}")]
 
     def nothing_left(self, run_id: str) -> None:
@@ -297,7 +315,7 @@ class Deployment:
         self.eventually(lambda: not self.left(run_id))
 
     def kill_nine(self, pod: str) -> None:
-        """SIGKILL every process of a pod, from outside: nothing in it gets to say a word."""
+        """SIGKILL every process of a pod's containers, from outside: nothing in it gets to say a word."""
         uid = json.loads(self.kubectl("get", "pod", pod, "-o", "json"))["metadata"]["uid"]
         marks = (uid, uid.replace("-", "_"))
         killed = 0
@@ -308,7 +326,7 @@ class Deployment:
                 groups, words = (entry / "cgroup").read_text(), (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if any(mark in groups for mark in marks) and b"dagster" in words:
+            if any(mark in groups for mark in marks) and words and not words.startswith(b"/pause"):
                 os.kill(int(entry.name), 9)
                 killed += 1
         assert killed, f"no process of {pod} found"
