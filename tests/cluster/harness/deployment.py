@@ -79,7 +79,7 @@ class Deployment:
     def get(self, kind: str, selector: str) -> list[dict[str, Any]]:
         """Not by kubectl: a tenth of a second of CPU at each look is much where tests look twice a second."""
         group = "apis/batch/v1" if kind == "jobs" else "api/v1"
-        path = f"{self._apiserver}/{group}/namespaces/{self.namespace}/{kind}"
+        path = f"{self.apiserver}/{group}/namespaces/{self.namespace}/{kind}"
         answer = self._http.get(path, params={"labelSelector": selector})
         answer.raise_for_status()
         return answer.json()["items"]
@@ -89,7 +89,7 @@ class Deployment:
         return httpx.Client(timeout=60)
 
     @cached_property
-    def _apiserver(self) -> str:
+    def apiserver(self) -> str:
         """Its address on this machine, by a proxy that ends with this process."""
         words = ("kubectl", "proxy", "--port=0")
         self._proxy = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)

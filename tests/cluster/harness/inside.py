@@ -143,6 +143,29 @@ def events(run: str) -> Any:
     ]
 
 
+def play(run: str, indexes: list[int]) -> Any:
+    """These tasks' workers have scored their one trial: what each would have told catalog and Dagster."""
+    import dagster as dg
+    from dagster._core.execution.plan.objects import StepSuccessData
+    from dagster._core.execution.plan.outputs import StepOutputData, StepOutputHandle
+
+    from harbor_assets.domain.endings import Ending
+    from harbor_assets.domain.outcomes import Reason
+    from harbor_assets.engine.account import row
+
+    plan, instance = services.catalog.get_run(run).plan, services.cluster_executions.instance
+    (dagster_run,) = services.cluster_executions.unfinished(run)
+    for index in indexes:
+        services.catalog.add_try(run, index, 1, datetime.now(UTC), "played")
+        services.catalog.add_outcome(row(plan, plan.task(index), 1, Ending(Reason.GRADED, reward=1.0)))
+        key = f"trial_results.trial[t{index:05d}]"
+        output = StepOutputData(step_output_handle=StepOutputHandle(key, "result"))
+        for kind, data in (("STEP_START", None), ("STEP_OUTPUT", output), ("STEP_SUCCESS", StepSuccessData(1.0))):
+            event = dg.DagsterEvent(kind, dagster_run.job_name, step_key=key, event_specific_data=data)
+            instance.report_dagster_event(event, dagster_run.run_id)
+    return len(indexes)
+
+
 def bundle(run: str) -> Any:
     return [path for path, _ in services.artifacts.list(f"runs/{run}/agent-eval-results")]
 
