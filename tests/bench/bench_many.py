@@ -3,10 +3,10 @@
     uv run python tests/bench/bench_many.py --namespace NS --base-url URL [--tasks 200] [--hold 120]
 
 NS: an installation of the tests' own (`HARBOR_ASSETS_TEST_NAMESPACE=NS pytest tests/cluster/test_on_cluster.py` makes
-one). Needs KUBECONFIG with the rights of an administrator, and to run on the node: memory is read from control groups. No real
-node of two cores holds 200 workers, so their pods lie on a fake one (fake_node.py) and this program tells Dagster and
-the catalog what they would have told: everything else is real. Requests are those of the whole API server, less those
-at rest and the fake node's; a trial's own, for its sandbox, are in bench_kubernetes_sandbox.py.
+one). Needs KUBECONFIG with the rights of an administrator, and to run on the node: memory is read from control groups.
+No real node of two cores holds 200 workers, so their pods lie on a fake one (fake_node.py) and this program tells
+Dagster and the catalog what they would have told: everything else is real. Requests are those of the whole API server,
+less those at rest and the fake node's; a trial's own, for its sandbox, are in bench_kubernetes_sandbox.py.
 """
 
 import argparse
