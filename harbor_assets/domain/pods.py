@@ -42,6 +42,7 @@ _SCALING = frozenset({"TriggeredScaleUp", "Nominated"})  # an autoscaler is maki
 _NODES = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\.? preemption: (.*))?$", re.DOTALL)
 _COUNTED = re.compile(r"(\d+) (.+?)(?:,|\.?$)")
 _QUOTA_PART = re.compile(r"([\w./-]+)=([0-9.]+)([a-zA-Z]*)")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
 _SCALE = {
     "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
@@ -208,6 +209,12 @@ def quota(message: str) -> Literal["wait", "never"] | None:
     parts = {name: _quantities(message, name) for name in ("requested", "limited")}
     above = any(value > parts["limited"].get(name, float("inf")) for name, value in parts["requested"].items())
     return "never" if above else "wait"
+
+
+def quantity(text: str) -> float | None:
+    """A Kubernetes quantity ("50m", "64Mi") as a number; None if it is none that we know."""
+    match = _QUANTITY.fullmatch(text)
+    return float(match[1]) * _SCALE[match[2]] if match and match[2] in _SCALE else None
 
 
 def _quantities(message: str, part: str) -> dict[str, float]:

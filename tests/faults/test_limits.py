@@ -27,7 +27,7 @@ def _verifier(task: Path) -> None:
 
 def _sandbox(task: Path) -> None:
     """What lies in memory belongs to no process: the kernel kills one after the other, to the last."""
-    _limit(task, "memory_mb = 32\n")
+    _limit(task, "memory_mb = 64\n")
     fill = "for i in 1 2 3 4 5 6 7 8; do (head -c 60000000 /dev/zero > /dev/shm/$i) & done; sleep 60\n"
     _append(task / "solution" / "solve.sh", fill)
 

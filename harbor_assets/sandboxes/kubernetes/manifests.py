@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from harbor_assets.domain.outcomes import Frozen
+from harbor_assets.domain.pods import quantity
 from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.sandboxes.sizes import Sizes
 
@@ -161,7 +162,8 @@ def labels(box: Sandbox) -> dict[str, str]:
 
 
 def resources(sizes: Sizes, profile: SandboxProfile) -> dict[str, dict[str, str]]:
-    """Limits as asked; requests equal to them, unless the profile asks the scheduler for something else.
+    """Limits as asked; requests equal to them, unless the profile asks the scheduler for something else, which is never
+    more than the limit: Kubernetes refuses that.
 
     Where nothing is asked nothing is set: a namespace's LimitRange may then decide.
     """
@@ -173,15 +175,20 @@ def resources(sizes: Sizes, profile: SandboxProfile) -> dict[str, dict[str, str]
     if sizes.storage_mb is not None:
         at_most["ephemeral-storage"] = f"{sizes.storage_mb}Mi"
     asked = dict(at_most)
-    if profile.requests.cpu is not None:
-        asked["cpu"] = profile.requests.cpu
-    if profile.requests.memory is not None:
-        asked["memory"] = profile.requests.memory
+    for name, wanted in (("cpu", profile.requests.cpu), ("memory", profile.requests.memory)):
+        if wanted is not None and not _above(wanted, at_most.get(name)):
+            asked[name] = wanted
     if sizes.gpus:
         if profile.gpu_resource is None:
             raise ValueError(f"sandbox profile '{profile.name}' has no gpu_resource to ask {sizes.gpus} GPUs of")
         at_most[profile.gpu_resource] = asked[profile.gpu_resource] = str(sizes.gpus)
     return {"limits": at_most, "requests": asked}
+
+
+def _above(wanted: str, limit: str | None) -> bool:
+    """What is no quantity is left to the API server, which says why."""
+    number, most = quantity(wanted), quantity(limit) if limit else None
+    return number is not None and most is not None and number > most
 
 
 def _merged(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

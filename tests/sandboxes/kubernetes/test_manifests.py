@@ -67,6 +67,20 @@ def test_limits_are_requests_unless_the_profile_says_otherwise() -> None:
         resources(limits, PROFILE)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "memory_mb", "asked"),
+    [("64Mi", 48, "48Mi"), ("64Mi", 64, "64Mi"), ("1Gi", 1000, "1000Mi"), ("1G", 1000, "1G"), ("lots", 48, "lots")],
+)
+def test_a_profile_asks_for_no_more_than_the_tasks_own_limit(wanted: str, memory_mb: int, asked: str) -> None:
+    profile = PROFILE.model_copy(update={"requests": Requests(cpu="2", memory=wanted)})
+    made = resources(Sizes(cpus=0.5, memory_mb=memory_mb), profile)
+    assert made == {
+        "limits": {"cpu": "500m", "memory": f"{memory_mb}Mi"},
+        "requests": {"cpu": "500m", "memory": asked},
+    }
+    assert resources(Sizes(), profile)["requests"] == {"cpu": "2", "memory": wanted}
+
+
 def test_placement_and_extra_fields_come_from_the_profile() -> None:
     profile = SandboxProfile(
         name="p", runtime_class="gvisor", node_selector={"pool": "evals"}, image_pull_secrets=("r",),
