@@ -10,6 +10,7 @@ from harbor_assets.cluster.client import KEPT_UNREAD, ClusterClient, Kind, Objec
 from harbor_assets.cluster.diagnosis import job_is_over
 from harbor_assets.cluster.manifests import COMPONENT_LABEL, RUN_LABEL, SANDBOX, of_run, of_runs
 from harbor_assets.domain.errors import HarborAssetsError, Refused
+from harbor_assets.domain.pods import KEEP_UNTIL, kept
 
 log = logging.getLogger(__name__)
 
@@ -74,17 +75,19 @@ class Reaped:
         return [f"{len(self.runs)} runs: {self.total}", *found, *failed] if found or failed else []
 
 
-def remove_run(client: ClusterClient, run_id: str, *, dry_run: bool = False) -> Removed:
+def remove_run(client: ClusterClient, run_id: str, *, dry_run: bool = False, now: datetime | None = None) -> Removed:
     """Delete everything of a run. Idempotent, and returns at once: pods end in their own time.
 
     Jobs go first, so that none makes another pod; their pods follow in the background, with the time to stop a trial.
+    A sandbox that is kept to be looked at stays until its time is over, and counts as nothing left.
     """
     selector = of_run(run_id)
     jobs = [job["metadata"] for job in client.list("jobs", selector)]
     living = [job["name"] for job in jobs if not job.get("deletionTimestamp")]
     told = len(living) if dry_run else sum(client.delete_job(name) for name in living)
     owned = {job["uid"] for job in jobs}
-    pods = [pod["metadata"] for pod in client.list("pods", selector)]
+    at = now or datetime.now(UTC)
+    pods = [pod["metadata"] for pod in client.list("pods", selector) if not kept(pod, at)]
     loose = [
         pod["name"]
         for pod in pods
@@ -121,6 +124,7 @@ def reap(
     """
     now = now or datetime.now(UTC)
     jobs, pods = (client.list(kind, of_runs(), cached=True) for kind in ("jobs", "pods"))
+    pods = [pod for pod in pods if not kept(pod, now)]
     unread = [{"metadata": meta} for kind in KEPT_UNREAD for meta in _unread(client, kind, of_runs(), dry_run=True)]
     found = {item["metadata"]["labels"][RUN_LABEL] for item in _old([*jobs, *pods, *unread], now)}
     over = ended(found) if found else {}
@@ -133,7 +137,7 @@ def reap(
     for run_id in sorted({*over, *orphans}):
         try:
             if run_id in over:
-                gone[run_id] = over[run_id], remove_run(client, run_id, dry_run=dry_run)
+                gone[run_id] = over[run_id], remove_run(client, run_id, dry_run=dry_run, now=now)
             else:
                 names = orphans[run_id]
                 told = len(names) if dry_run else sum(client.delete_pod(name) for name in names)
@@ -152,12 +156,15 @@ def _old(items: Iterable[Object], now: datetime) -> list[Object]:
 
 
 def _orphans(jobs: Iterable[Object], pods: Iterable[Object]) -> Iterable[tuple[str, str]]:
-    """(run id, pod) of sandboxes that belong to a Job that is gone or over. A worker that ends removes its own; one
+    """(run id, pod) of sandboxes that belong to a Job that is gone or over, and of those whose time to be looked at is
+    over. A worker that ends removes its own; one
     that was killed would leave its sandbox, and what it holds of the node, until the whole run has ended."""
     living = {job["metadata"]["uid"] for job in jobs if not job_is_over(job)}
     for pod in pods:
         meta = pod["metadata"]
         owners = {owner["uid"] for owner in meta.get("ownerReferences") or () if owner.get("kind") == "Job"}
         sandbox = meta["labels"].get(COMPONENT_LABEL) == SANDBOX
-        if sandbox and owners and not owners & living and not meta.get("deletionTimestamp"):
+        kept_until_now = KEEP_UNTIL in (meta.get("annotations") or {})  # and belongs to no Job any more
+        orphaned = owners and not owners & living
+        if sandbox and (orphaned or kept_until_now) and not meta.get("deletionTimestamp"):
             yield meta["labels"][RUN_LABEL], meta["name"]

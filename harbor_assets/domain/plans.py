@@ -121,6 +121,7 @@ class RunPlan(Frozen):
     n_concurrent: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=1000)
     timeout_seconds: int = Field(default=RUN_TIMEOUT_SECONDS, ge=1, le=RUN_TIMEOUT_MAX_SECONDS)
     reward_key: str = "reward"
+    keep_seconds: int | None = None  # how long a sandbox stays after its trial, to be looked at; None: not at all
     agent_timeout_multiplier: float | None = None  # of each task's [agent] timeout_sec; None: as it is
     harbor_version: str
     harbor_assets_version: str

@@ -8,6 +8,7 @@ in it.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 Reason = Literal[
@@ -17,6 +18,9 @@ Reason = Literal[
 
 # On the pod of a task's worker: what the sandbox waits for that has no pod yet, and so nothing else to say it on.
 WAITS_FOR = "harbor/waits-for"
+
+# On a sandbox that stays after its trial, to be looked at: until when, as ISO 8601.
+KEEP_UNTIL = "harbor/keep-until"
 
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError"})
 _SPEC = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError"})
@@ -227,3 +231,12 @@ def _quantities(message: str, part: str) -> dict[str, float]:
 
 def _sentence(event: Mapping[str, Any]) -> str:
     return f"{event.get('reason', '')}: {event.get('message', '')}"
+
+
+def kept(pod: Mapping[str, Any], now: datetime) -> bool:
+    """Whether this pod stays for somebody to look at, and so is not yet to be cleaned away. `now` knows its zone."""
+    until = ((pod.get("metadata") or {}).get("annotations") or {}).get(KEEP_UNTIL)
+    try:
+        return until is not None and datetime.fromisoformat(until) > now
+    except (TypeError, ValueError):
+        return False

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from harbor_assets.domain.outcomes import Frozen
 
 DISK_MAX_MB = 128 * 1024  # the seed's default ceiling for --storage-mb
+KEEP_SECONDS = 3600  # of a request that does not say how long, and the most a profile allows that does not say
 PUBLIC = ("*",)
 SIZES = ("cpus", "memory_mb", "storage_mb")
 _VERIFIER_SECONDS = 600.0  # Harbor's default of [verifier] timeout_sec
@@ -40,7 +41,8 @@ class SandboxProfile(Frozen):
 
     `hosts` are the names a sandbox may reach while the agent runs and is graded (`*` first label as a wildcard;
     exactly `("*",)` is public), `install_hosts` those open only while the agent installs itself. `node_selector_keys`
-    and `toleration_keys` name the labels and taints that a request may add to.
+    and `toleration_keys` name the labels and taints that a request may add to. `max_keep_seconds`: how long a request
+    may keep sandboxes after their trial; 0: not at all.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
@@ -64,6 +66,7 @@ class SandboxProfile(Frozen):
     gpu_resource: str | None = None  # what a GPU is called on the nodes, as nvidia.com/gpu; None: there are none
     max_lifetime_seconds: int = Field(default=24 * 3600, gt=0)
     start_grace_seconds: int = Field(default=60, gt=0)
+    max_keep_seconds: int = Field(default=KEEP_SECONDS, ge=0)
 
     @field_validator("hosts", "install_hosts")
     @classmethod

@@ -30,6 +30,7 @@ ATTEMPTS_MAX = 1000
 KEY_MAX = 255  # characters of an idempotency key
 CHANGES_SHOWN = 10  # paths in a message; more say no more than "nearly everything"
 VARIABLES_MAX = 100
+KEEP_MAX_SECONDS = 24 * 3600
 VALUE_MAX = 32_768  # characters of one variable
 MULTIPLIER_MAX = 100.0  # an agent of a minute gets 100; what the run's own time allows is asked of each task
 # Values that may hold what should have been a secret.
@@ -121,7 +122,7 @@ class Spec(Wanted):
 class SandboxRequest(Body):
     """Which sandbox, under which of the deployment's profiles (None: its default), and what replaces task.toml's sizing
     for the agent's. Cores and megabytes. `node_selector` and `tolerations`: on which nodes the sandboxes may lie, as
-    far as the profile leaves that open."""
+    far as the profile leaves that open. `keep_seconds`: how long each stays after its trial, to be looked at."""
 
     kind: SandboxWord = "auto"
     profile: Annotated[str, Field(min_length=1, max_length=63)] | None = None
@@ -130,6 +131,7 @@ class SandboxRequest(Body):
     storage_mb: Annotated[int, Field(gt=0, le=1024 * 1024 * 1024)] | None = None
     node_selector: dict[LabelKey, LabelValue] = Field(default={}, max_length=PLACEMENTS_MAX)
     tolerations: list[Toleration] = Field(default=[], max_length=PLACEMENTS_MAX)
+    keep_seconds: Annotated[int, Field(ge=1, le=KEEP_MAX_SECONDS)] | None = None
 
     @field_validator("node_selector")
     @classmethod

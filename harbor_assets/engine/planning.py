@@ -90,11 +90,12 @@ class RunPlanner:
         if problems:
             raise Refused("The run was not accepted:", problems)
         assert where.sandbox  # it is a problem if there is none
-        sandbox, sizing, profile = where.sandbox, where.sizing, where.profile
+        run_id = f"run-{secrets.token_hex(8)}"
+        sandbox, sizing, profile = _noted(where.sandbox, run_id, execution), where.sizing, where.profile
         agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs, env=target.env_vars)
         concurrency = execution.max_concurrent_task_jobs or self._deployment.n_concurrent
         return RunPlan(
-            run_id=f"run-{secrets.token_hex(8)}",
+run_id=run_id,
             rerun_of=request.rerun_of,
             workspace=workspace,
             owner=owner or self._deployment.owner,
@@ -112,6 +113,7 @@ class RunPlanner:
             n_concurrent=min(concurrency, sandbox.max_concurrent or concurrency),
             timeout_seconds=times.run_seconds,
             reward_key=target.reward_key,
+            keep_seconds=execution.sandbox.keep_seconds,
             agent_timeout_multiplier=None if times.multiplier == 1 else times.multiplier,
             harbor_version=self._deployment.harbor_version,
             harbor_assets_version=self._deployment.version,
@@ -155,9 +157,18 @@ class RunPlanner:
             if self._profiles is None and (asked.node_selector or asked.tolerations):
                 why = "there are no nodes to choose from: sandboxes are on this machine; leave it out"
                 problems.append(Problem("execution.sandbox.node_selector, tolerations", why))
+            if self._profiles is None and asked.keep_seconds:
+                why = (
+                    "sandboxes on this machine end with their trial; leave it out. What a trial left is in its folder: "
+                    "harbor-assets runs download"
+                )
+                problems.append(Problem("execution.sandbox.keep_seconds", why))
             return None
         found = placement_problems(asked.node_selector, asked.tolerations, profile)
         problems += (Problem(f"execution.sandbox.{name}", why) for name, why in found)
+        if (asked.keep_seconds or 0) > profile.max_keep_seconds:
+            most = f"max_keep_seconds = {profile.max_keep_seconds} of sandbox profile '{profile.name}'"
+            problems.append(Problem("execution.sandbox.keep_seconds", f"{asked.keep_seconds} is above {most}"))
         return placed(profile, asked.node_selector, asked.tolerations)
 
     def _times(self, target: Target, timeout_seconds: int | None) -> "_Times":
@@ -277,6 +288,16 @@ class _Times(NamedTuple):
 
     run_seconds: int
     multiplier: float
+
+
+def _noted(sandbox: SandboxChoice, run_id: str, execution: Execution) -> SandboxChoice:
+    if execution.sandbox.keep_seconds is None:
+        return sandbox
+    note = (
+        f"each sandbox stays for {execution.sandbox.keep_seconds} s after its trial, and holds its place on a node: "
+        f"kubectl get pods -l harbor/run-id={run_id},app.kubernetes.io/component=sandbox"
+    )
+    return sandbox.model_copy(update={"notes": (*sandbox.notes, note)})
 
 
 def _among(files: Sequence[str]) -> Callable[[str], bool]:

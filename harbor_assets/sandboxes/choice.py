@@ -172,6 +172,7 @@ def kubernetes_environment(
         owner=owner,
         worker_pod=worker_pod,
         deadline_seconds=float(plan.timeout_seconds),
+        keep_seconds=plan.keep_seconds or 0,
     )
 
 

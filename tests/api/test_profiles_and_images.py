@@ -306,3 +306,21 @@ def test_a_laptop_has_no_nodes(w: World):
     answer = submit(Api(w), w.publish("a"), sandbox={"node_selector": {"pool": "gpu"}})
     assert answer.status_code == 422
     assert "there are no nodes to choose from" in answer.json()["detail"]
+
+
+def test_sandboxes_are_kept_as_long_as_the_profile_allows(api: Api, w: World):
+    ref = publish(w, a={})
+    answer = submit(api, ref, sandbox={"keep_seconds": 3601})
+    assert answer.status_code == 422
+    assert "execution.sandbox.keep_seconds: 3601 is above max_keep_seconds = 3600" in answer.json()["detail"]
+    run = submit(api, ref, sandbox={"keep_seconds": 600}).json()["run"]
+    assert w.catalog.get_run(run["id"]).plan.keep_seconds == 600
+    (note,) = run["sandbox_notes"]
+    assert note.startswith("each sandbox stays for 600 s after its trial, and holds its place on a node: kubectl")
+    assert run["id"] in note
+
+
+def test_a_laptop_keeps_no_sandbox(w: World):
+    answer = submit(Api(w), w.publish("a"), sandbox={"keep_seconds": 60})
+    assert answer.status_code == 422
+    assert "execution.sandbox.keep_seconds: sandboxes on this machine end with their trial" in answer.json()["detail"]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from harbor_assets.cluster.reaper import Removed, Why, reap
+from harbor_assets.cluster.reaper import Removed, Why, reap, remove_run
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.domain.pods import kept
 from tests.fakes.cluster import MemoryCluster
 
 ENDED, GOES_ON = "run-0000000000000001", "run-0000000000000002"
@@ -129,3 +130,26 @@ def test_rights_that_end_at_pods_are_no_failure(cluster: MemoryCluster, monkeypa
     everything_of(cluster, ENDED)
     monkeypatch.setattr(cluster, "delete_all", refuses)
     assert look(cluster) == {ENDED: (Why.ENDED, Removed(jobs=1, pods=1, left=3))}
+
+
+def test_a_sandbox_that_is_kept_holds_nothing_up_and_goes_when_its_time_is_over(cluster: MemoryCluster) -> None:
+    until = (datetime.now(UTC) + timedelta(seconds=600)).isoformat(timespec="seconds")
+    for run_id in (ENDED, GOES_ON):
+        cluster.add_pod(f"{run_id}-kept", {"harbor/run-id": run_id, **SANDBOX})
+        cluster.pods[f"{run_id}-kept"]["metadata"]["annotations"] = {"harbor/keep-until": until}
+    assert look(cluster) == {}
+    add_job(cluster, f"{ENDED}-task-0", ENDED)
+    assert remove_run(cluster, ENDED).left == 1  # type: ignore[arg-type] - the Job alone
+    assert remove_run(cluster, ENDED) == Removed()  # type: ignore[arg-type]
+    assert look(cluster, seconds=700) == {
+        ENDED: (Why.ENDED, Removed(pods=1, left=1)),
+        GOES_ON: (Why.ORPHANED, Removed(pods=1, left=1)),
+    }
+    cluster.end_pods()
+    assert cluster.pods == {}
+
+
+@pytest.mark.parametrize("until", ["", "soon", "2026-01-01", None])
+def test_what_does_not_say_until_when_is_not_kept(until: Any) -> None:
+    assert not kept({"metadata": {"annotations": {"harbor/keep-until": until}}}, datetime.now(UTC))
+    assert not kept({"metadata": {"annotations": None}}, datetime.now(UTC))

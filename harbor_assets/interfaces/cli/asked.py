@@ -28,6 +28,7 @@ _FLAGS = {
     "memory_mb": ("--memory-mb", "execution.sandbox.memory_mb"),
     "storage_mb": ("--storage-mb", "execution.sandbox.storage_mb"),
     "node_selector": ("--node-selector", "execution.sandbox.node_selector"),
+    "keep_seconds": ("--keep-seconds", "execution.sandbox.keep_seconds"),
     "tolerations": ("--toleration", "execution.sandbox.tolerations"),
 }
 
@@ -48,6 +49,7 @@ class Asked:
     memory_mb: int | None = None
     storage_mb: int | None = None
     node_selector: tuple[str, ...] | None = None  # KEY=VALUE
+    keep_seconds: int | None = None
     tolerations: tuple[str, ...] | None = None  # KEY[=VALUE][:EFFECT]
 
     def read(self) -> RequestFile:

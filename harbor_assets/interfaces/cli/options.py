@@ -154,6 +154,17 @@ Tolerations = Annotated[
         show_default=False,
     ),
 ]
+NoDelete = Annotated[
+    bool,
+    typer.Option(
+        "--no-delete",
+        help="Keep each sandbox's pod for an hour after its trial, to look at it. A deployment's only.",
+    ),
+]
+KeepSeconds = Annotated[
+    int | None,
+    typer.Option("--keep-seconds", metavar="N", help="As --no-delete, for N seconds.", show_default=False),
+]
 IdempotencyKey = Annotated[
     str | None,
     typer.Option(

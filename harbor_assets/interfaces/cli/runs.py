@@ -16,10 +16,12 @@ from harbor_assets.interfaces.cli.options import (
     IdempotencyKey,
     Include,
     Json,
+    KeepSeconds,
     Limit,
     MemoryMb,
     NAttempts,
     NConcurrent,
+    NoDelete,
     NodeSelector,
     Rehash,
     RunId,
@@ -84,6 +86,8 @@ def submit(
     storage_mb: StorageMb = None,
     node_selector: NodeSelector = None,
     tolerations: Tolerations = None,
+    no_delete: NoDelete = False,
+    keep_seconds: KeepSeconds = None,
     idempotency_key: IdempotencyKey = None,
     skip_invalid: SkipInvalid = False,
     strict: Strict = False,
@@ -99,6 +103,7 @@ def submit(
     trial was scored, 3 if some, 4 if none, 5 cancelled, 6 expired, 130 interrupted (the run goes on). 9: the
     idempotency key was used before with another request.
     """
+    from harbor_assets.domain.profiles import KEEP_SECONDS
     from harbor_assets.interfaces.cli.asked import Asked
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.source import Choice
@@ -130,6 +135,7 @@ def submit(
             storage_mb=storage_mb,
             node_selector=tuple(node_selector) if node_selector else None,
             tolerations=tuple(tolerations) if tolerations else None,
+            keep_seconds=KEEP_SECONDS if no_delete and keep_seconds is None else keep_seconds,
         ),
         wait=wait,
         idempotency_key=idempotency_key,

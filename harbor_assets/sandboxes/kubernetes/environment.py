@@ -43,7 +43,7 @@ class KubernetesEnvironment(SandboxEnvironment):
     `images`, `image_config`: by role (`agent`, `verifier`), the image to run and what it says of its user, workdir and
     environment. `sizing`: see SandboxEnvironment. `profile`: a SandboxProfile. `owner`: the object that takes the pod
     with it; `worker_pod`: the pod that we are in. `deadline_seconds`: how long from now the sandbox may be needed;
-    waiting for a place counts.
+    waiting for a place counts. `keep_seconds`: how long the pod stays after its trial, to be looked at.
 
     Raises SandboxStartError and its kin from `start`; SandboxLost and its kin, ControlPlaneError later.
     """
@@ -62,12 +62,13 @@ class KubernetesEnvironment(SandboxEnvironment):
         owner: Mapping[str, str] | None = None,
         worker_pod: str | None = None,
         deadline_seconds: float | None = None,
+        keep_seconds: int = 0,
         **kwargs: Any,
     ) -> None:
         self._namespace, self._run_id, self._task_index = namespace, run_id, task_index
         self._profile = SandboxProfile.model_validate(profile)
         self._owner = Owner.model_validate(owner) if owner else None
-        self._worker_pod = worker_pod
+        self._worker_pod, self._keep_seconds = worker_pod, keep_seconds
         self._deadline = time.monotonic() + (deadline_seconds or self._profile.max_lifetime_seconds)
         self._kube: Kube | None = None
         self._pod: SandboxPod | None = None
@@ -163,7 +164,11 @@ class KubernetesEnvironment(SandboxEnvironment):
             return
         try:
             self._record.set(ended=True)
-            await box.delete()
+            until = await box.keep(self._keep_seconds) if self._keep_seconds else None
+            if until is None:
+                await box.delete()
+            else:
+                self._record.set(kept_until=until.isoformat())
         finally:
             self._record.set(reconnects=self._runner.reconnects if self._runner else 0)
             self._write_record()
@@ -187,7 +192,7 @@ class KubernetesEnvironment(SandboxEnvironment):
                     task_index=self._task_index,
                     session=self.session_id,
                     network=label,
-                    lifetime_seconds=min(left, self._profile.max_lifetime_seconds),
+                    lifetime_seconds=min(left, self._profile.max_lifetime_seconds) + self._keep_seconds,
                     sizes=self._sizes(),
                     profile=self._profile,
                     owner=self._owner,

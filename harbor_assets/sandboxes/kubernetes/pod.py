@@ -7,12 +7,14 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from harbor_assets.domain.pods import WAITS_FOR, Finding, diagnose, quota
+from harbor_assets.domain.pods import KEEP_UNTIL, WAITS_FOR, Finding, diagnose, quota
 from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxStartError, SandboxUnschedulable
 from harbor_assets.sandboxes.kubernetes.diagnosis import error_of
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, Kube, Sink, StreamBroken, Unreachable
+from harbor_assets.sandboxes.kubernetes.manifests import LABEL_NETWORK
 from harbor_assets.sandboxes.kubernetes.spare import Spare
 
 log = logging.getLogger(__name__)
@@ -134,12 +136,7 @@ class SandboxPod:
 
     async def delete(self) -> None:
         """Delete the pod at once; fine if it is gone. Raises ControlPlaneError."""
-        self._spares = False
-        if self._spare:
-            await self._spare.close()
-        if self._watcher:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        await self._let_go()
         if self.uid is None and self._nonce:
             await self._find_unanswered(self._nonce)
         if self.uid is None:
@@ -150,6 +147,50 @@ class SandboxPod:
         except ApiError as error:
             if error.status not in (404, 409):
                 raise ControlPlaneError(f"pod {self.name} could not be deleted: {error}") from error
+
+    async def _let_go(self) -> None:
+        """Close what is open to the pod, and look at it no more."""
+        self._spares = False
+        if self._spare:
+            await self._spare.close()
+        if self._watcher:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+
+    def _over(self) -> bool:
+        return (self.state or {}).get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+    async def keep(self, seconds: int) -> datetime | None:
+        """Let the pod stay for so long, to be looked at, and then end without us: it belongs to its Job no more, its
+        network is closed, and its own deadline ends it. What is over is not kept: None. Raises ControlPlaneError.
+
+        A deadline may only be brought forward, so the pod was made with one later than this:
+        https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement
+        """
+        started = (self.state or {}).get("status", {}).get("startTime")
+        if self.gone or not self.ready or self._over() or not started:
+            return None
+        now = datetime.now(UTC)
+        until = now + timedelta(seconds=seconds)
+        body = {
+            "metadata": {
+                "uid": self.uid,
+                "ownerReferences": None,
+                "annotations": {KEEP_UNTIL: until.isoformat(timespec="seconds")},
+                "labels": {LABEL_NETWORK: "none"},
+            },
+            "spec": {"activeDeadlineSeconds": max(1, int((until - datetime.fromisoformat(started)).total_seconds()))},
+        }
+        try:
+            await steady(
+                lambda: self.kube.call("PATCH", self._path, body, kind="application/merge-patch+json"), self.patience
+            )
+        except ApiError as error:
+            if error.status in (404, 409):
+                return None  # it is gone, or another's
+            raise ControlPlaneError(f"pod {self.name} could not be kept: {error}") from error
+        await self._let_go()
+        return until
 
     async def label(self, key: str, value: str) -> None:
         """Set one label. Raises SandboxLost if the pod is gone, ControlPlaneError."""

@@ -197,3 +197,27 @@ def test_a_cancelled_trial_leaves_no_pod(namespace: str, tmp_path: Path) -> None
         assert await left(namespace) == []
 
     run(work())
+
+
+def test_a_kept_sandbox_is_there_after_its_trial_belongs_to_nobody_and_ends_by_itself(
+    namespace: str, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        task = make_task(tmp_path / "task", solve="mkdir -p /app; echo hello > /app/x", test=PASS)
+        result, out = await trial(namespace, task, tmp_path / "out", keep_seconds=15)
+        assert rewards(result) == {"reward": 1.0}
+        record = json.loads((out / "sandbox.json").read_text())
+        path = f"/api/v1/namespaces/{namespace}/pods/{record['pod']}"
+        async with client() as kube:
+            pod = await kube.call("GET", path)
+            assert pod["status"]["phase"] == "Running"
+            assert pod["metadata"]["annotations"]["harbor/keep-until"][:19] == record["kept_until"][:19]
+            assert pod["metadata"]["labels"]["harbor/network"] == "none"
+            assert "ownerReferences" not in pod["metadata"]
+            async with asyncio.timeout(60):
+                while (pod := await kube.call("GET", path))["status"]["phase"] == "Running":
+                    await asyncio.sleep(1)
+            assert pod["status"]["reason"] == "DeadlineExceeded"
+            await kube.call("DELETE", path, {"gracePeriodSeconds": 0})
+
+    run(main())
