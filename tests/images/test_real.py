@@ -111,6 +111,12 @@ def test_a_dockerfile_that_cannot_be_built(kit: BuildKit, prefix: str, folder: P
         kit.build(BuildOrder(folder, f"{prefix}/x:1", 60), kit.log())
 
 
+def test_base_images_come_from_a_mirror_that_the_builder_does_not_know(prefix: str, folder: Path):
+    (folder / "Dockerfile").write_text("FROM nowhere.test/library/busybox:1 AS a\nFROM a\nRUN busybox true\n")
+    kit = BuildKit(BUILDKIT, registries_of(REGISTRY, f"nowhere.test={REGISTRY}", None))
+    assert "@sha256:" in kit.build(BuildOrder(folder, f"{prefix}/x:1", 60), kit.log())
+
+
 def test_a_build_ends_when_its_time_is_up(kit: BuildKit, prefix: str, folder: Path):
     (folder / "Dockerfile").write_text(f"FROM busybox:1\nRUN echo {prefix} && sleep 60\n")
     begin = time.monotonic()
