@@ -95,7 +95,7 @@ class RunPlanner:
         agent = AgentSpec(name=target.source.name, kwargs=target.agent_kwargs, env=target.env_vars)
         concurrency = execution.max_concurrent_task_jobs or self._deployment.n_concurrent
         return RunPlan(
-run_id=run_id,
+            run_id=run_id,
             rerun_of=request.rerun_of,
             workspace=workspace,
             owner=owner or self._deployment.owner,
