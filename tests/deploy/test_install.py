@@ -4,11 +4,14 @@ import json
 import secrets
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.interfaces.deployment import source
 from harbor_assets.interfaces.deployment.install import (
     OVERLAYS,
     Options,
@@ -19,8 +22,11 @@ from harbor_assets.interfaces.deployment.install import (
     uninstall,
 )
 from harbor_assets.interfaces.deployment.kubectl import Kubectl, check_builder
-from harbor_assets.interfaces.deployment.manifests import Install, adapt
+from harbor_assets.interfaces.deployment.manifests import UNFILLED, Install, adapt
 from harbor_assets.interfaces.deployment.waiting import rolled_out, trouble_of
+from harbor_assets.sandboxes.kubernetes.manifests import Sandbox, pod
+from harbor_assets.sandboxes.profiles import FolderProfiles
+from harbor_assets.sandboxes.sizes import Sizes
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -195,18 +201,52 @@ def test_uninstall_wants_a_yes(capsys: pytest.CaptureFixture[str]):
     assert "--yes" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def dry() -> Iterator[str]:
+    """A namespace of that name: a dry run makes none, and what stands in it would be refused."""
+    name, kubectl = f"dry-{secrets.token_hex(3)}", Kubectl()
+    kubectl("create", "namespace", name)
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def taken(objects: list[dict[str, Any]]) -> None:
+    stream = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    out = Kubectl()("apply", "--dry-run=server", "-f", "-", stdin=stream)
+    assert out.count("(server dry run)") == len(objects)
+
+
 @pytest.mark.req_k8s
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_real_apiserver_takes_every_object(overlay: str):
-    kubectl = Kubectl()
-    name = f"dry-{secrets.token_hex(3)}"
-    made = Install(service_image="r/s:1", worker_image="r/w:1", password="p", egress_secret="e" * 16, namespace=name)
-    objects = adapt(read_objects(kubectl("kustomize", str(overlay_folder(overlay)))), made)
-    kubectl("create", "namespace", name)  # a dry run makes none, and what stands in it would be refused
-    try:
-        inner = [item for item in objects if item["kind"] != "Namespace"]
-        stream = json.dumps({"apiVersion": "v1", "kind": "List", "items": inner})
-        out = kubectl("apply", "--dry-run=server", "-f", "-", stdin=stream)
-        assert out.count("(server dry run)") == len(inner)
-    finally:
-        kubectl("delete", "namespace", name, "--wait=false")
+def test_a_real_apiserver_takes_every_object(overlay: str, dry: str):
+    made = Install(service_image="r/s:1", worker_image="r/w:1", password="p", egress_secret="e" * 16, namespace=dry)
+    given = read_objects(Kubectl()("kustomize", str(overlay_folder(overlay))).replace(UNFILLED, "there"))
+    taken([item for item in adapt(given, made) if item["kind"] != "Namespace"])
+
+
+@pytest.mark.req_k8s
+def test_a_real_apiserver_takes_a_buildkit(dry: str):
+    given = read_objects(Kubectl()("kustomize", str(source.deploy_folder() / "overlays" / "buildkit")))
+    for item in given:
+        item["metadata"]["namespace"] = dry
+    taken([item for item in given if item["kind"] != "Namespace"])
+
+
+@pytest.mark.req_k8s
+@pytest.mark.parametrize("profile", ["harbor-standard", "harbor-gpu", "harbor-virtual"])
+def test_a_real_apiserver_takes_sandboxes_of_places_that_one_node_has_not(profile: str, dry: str, tmp_path: Path):
+    """GPUs, virtual nodes: rendered from the profiles of `ack`. Its priority class is of an install, and left out."""
+    text = (source.deploy_folder() / "profiles" / "ack" / "profiles.yaml").read_text()
+    (tmp_path / "profiles.yaml").write_text(text)
+    found = FolderProfiles(tmp_path).get(profile)
+    found = found.model_copy(update={"pod_overrides": {}})
+    sizes = Sizes(cpus=4, memory_mb=8192, gpus=1 if found.gpu_resource else 0)
+    box = Sandbox(
+        name="sandbox", image="i", role="agent", run_id="run-0", task_index=0, session="s", network="closed",
+        lifetime_seconds=60, sizes=sizes, profile=found,
+    )  # fmt: skip
+    made = pod(box)
+    if found.gpu_resource:
+        assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    made["metadata"]["namespace"] = dry
+    taken([made])

@@ -11,6 +11,7 @@ from harbor_assets.interfaces.cli import (
     cluster,
     config,
     context,
+    doctor,
     edge,
     evaluate,
     leaderboard,
@@ -55,6 +56,7 @@ ui.add_to(app)
 serve.add_to(app)
 access.add_to(app)
 cluster.add_to(app)
+doctor.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
