@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace as Played
 
 import pytest
 import yaml
@@ -81,4 +82,26 @@ def test_an_instance_on_postgres_keeps_one_connection(tmp_path: Path):
             instance.get_runs_count()
             instance.all_asset_keys()
             instance.all_instigator_state()
+            with dg.DagsterInstance.from_ref(ref) as another:  # as the code server makes for a tick
+                another.get_runs_count()
         assert len(opened) == 1
+
+
+def test_tables_are_looked_for_once_a_process_and_connections_shared(monkeypatch: pytest.MonkeyPatch):
+    looked: list[bool] = []
+
+    def made(self: DeploymentStorage, url: str, should_autocreate_tables: bool, **_: object) -> None:
+        looked.append(should_autocreate_tables)
+        self._run_storage = self._event_log_storage = self._schedule_storage = Played()  # type: ignore[assignment]
+
+    monkeypatch.setattr("dagster_postgres.DagsterPostgresStorage.__init__", made)
+    one, two, other, never = (
+        DeploymentStorage("postgresql+psycopg2://nobody@127.0.0.1/looked-once", inst_data=None),
+        DeploymentStorage("postgresql+psycopg2://nobody@127.0.0.1/looked-once", inst_data=None),
+        DeploymentStorage("postgresql+psycopg2://nobody@127.0.0.1/another", inst_data=None),
+        DeploymentStorage("postgresql+psycopg2://nobody@127.0.0.1/third", should_autocreate_tables=False),
+    )
+    assert looked == [True, False, True, False]
+    engines = [it._run_storage._engine for it in (one, two, other, never)]
+    assert engines[0] is engines[1]
+    assert len({id(engine) for engine in engines}) == 3
