@@ -17,6 +17,7 @@ COMPONENT = "app.kubernetes.io/component"
 RUN_WORKER, STEP_WORKER, SANDBOX = "run_worker", "step_worker", "sandbox"
 _FAULTS = ("Failed", "Inspect", "NetworkNotReady", "Err")  # first words of events that say what goes wrong at a start
 _PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)  # the scheduler's second half is about other pods
+_FORBIDDEN = re.compile(r'^pods "[^"]*" is forbidden: ')  # each try has another name, and so another sentence
 
 _REASONS: Mapping[str, tuple[WaitReason, str]] = {
     "unschedulable": (WaitReason.SCHEDULING, "no node takes the pod of {whose}"),
@@ -129,11 +130,18 @@ def _of_pod(pod: Object, events: Sequence[Object], whose: str) -> Wait | None:
     found = diagnose(pod, events=mine)
     if found.reason == "running":
         return None
+    if found.reason == "ended" and _ended_well(pod):
+        return None  # its Job is about to be over
     if found.ended:
         return wait(WaitReason.LOST, f"the pod of {whose} is ending: {found}")
     reason, words = _REASONS[found.reason]
     said = _words(found)
     return wait(reason, f"{words.format(whose=whose)}{f': {said}' if said else ''}")
+
+
+def _ended_well(pod: Object) -> bool:
+    states = [container.get("state") or {} for container in pod["status"].get("containerStatuses") or ()]
+    return all((state.get("terminated") or {}).get("exitCode") == 0 for state in states)
 
 
 def _words(found: Finding) -> str:
@@ -148,8 +156,9 @@ def _words(found: Finding) -> str:
     return (causes or list(found.evidence))[0]
 
 
-def _of_refusal(text: str, whose: str) -> Wait:
-    verdict = quota(text)
+def _of_refusal(said: str, whose: str) -> Wait:
+    text = _FORBIDDEN.sub("", said)
+    verdict = quota(said)
     if verdict == "never":
         return wait(WaitReason.QUOTA, f"the pod of {whose} is larger than a quota: {text}")
     if verdict == "wait":

@@ -47,7 +47,7 @@ def test_a_cancel_before_the_first_slot_ends_at_once(deployed: Deployment) -> No
         waits = deployed.eventually(lambda: deployed.api(run_id)["run"]["waiting"])
         assert waits["reason"] in ("queued", "starting", "quota")
         said = deployed.eventually(lambda: "quota" in str(found := deployed.api(run_id)["run"]["waiting"]) and found)
-        assert "the run worker: pods" in said["message"]
+        assert "the run worker: exceeded quota" in said["message"]
         deployed.cli("runs", "cancel", run_id)
         deployed.eventually(lambda: not deployed.get("jobs", f"harbor/run-id={run_id},harbor/role!=settle"))
     status = deployed.wait(run_id)

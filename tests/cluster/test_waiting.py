@@ -119,7 +119,7 @@ def test_a_sandbox_without_a_pod_is_told_by_its_worker() -> None:
     said = of(worker)
     assert said is not None
     assert said.reason is WaitReason.QUOTA
-    assert said.message.startswith("a quota has no room for the pod of its sandbox: pods")
+    assert said.message.startswith("a quota has no room for the pod of its sandbox: exceeded quota: few")
 
 
 def test_a_volume_that_does_not_come_is_told() -> None:
@@ -138,9 +138,9 @@ def test_a_volume_that_does_not_come_is_told() -> None:
 @pytest.mark.parametrize(
     ("message", "reason", "words"),
     [
-        (QUOTA, WaitReason.QUOTA, 'a quota has no room for the pod of its worker: pods "x" is forbidden: exceeded quota: few'),
+        (QUOTA, WaitReason.QUOTA, "a quota has no room for the pod of its worker: exceeded quota: few"),
         (TOO_MUCH, WaitReason.QUOTA, "the pod of its worker is larger than a quota: "),
-        (POLICY, WaitReason.POLICY, 'the cluster refuses the pod of its worker: pods "x" is forbidden: violates PodSecurity'),
+        (POLICY, WaitReason.POLICY, "the cluster refuses the pod of its worker: violates PodSecurity"),
     ],
 )  # fmt: skip
 def test_a_job_whose_pod_is_refused(message: str, reason: WaitReason, words: str) -> None:
@@ -170,6 +170,16 @@ def test_tasks_without_a_job_wait_for_a_slot_and_a_lost_worker_is_told() -> None
         3: (WaitReason.POOL_FULL, "waits for a slot: 1 of 1 are taken"),
     }
     assert waits(seen, {3}, Standing(slots=2)).tasks[3].reason is WaitReason.STARTING
+
+
+def test_a_worker_that_ends_is_told_unless_it_ends_well() -> None:
+    def over(code: int) -> dict[str, Any]:
+        return {"phase": "Running", "containerStatuses": [{"state": {"terminated": {"reason": "x", "exitCode": code}}}]}
+
+    assert of(pod(**over(0))) is None
+    said = of(pod(**over(1)))
+    assert said is not None
+    assert said.reason is WaitReason.LOST
 
 
 def test_a_run_in_the_queue_says_so_once() -> None:

@@ -20,7 +20,8 @@ ERRORS: Mapping[Reason, type[Exception]] = {
 }
 
 
-def error_of(found: Finding, *, was_ready: bool) -> Exception:
-    """The error that says it. A sandbox that never was ready and has no class of its own is a start error."""
+def error_of(found: Finding, *, was_ready: bool, role: str = "agent") -> Exception:
+    """The error that says it. A sandbox that never was ready and has no class of its own is a start error. One that is
+    not the agent's says whose it is."""
     kind = ERRORS.get(found.reason, errors.SandboxLost if was_ready else errors.SandboxStartError)
-    return kind(str(found))
+    return kind(str(found) if role == "agent" else f"{found} (the {role}'s sandbox)")

@@ -14,7 +14,7 @@ from harbor_assets.domain.pods import KEEP_UNTIL, WAITS_FOR, Finding, diagnose, 
 from harbor_assets.sandboxes.errors import ControlPlaneError, SandboxStartError, SandboxUnschedulable
 from harbor_assets.sandboxes.kubernetes.diagnosis import error_of
 from harbor_assets.sandboxes.kubernetes.kube import ApiError, Kube, Sink, StreamBroken, Unreachable
-from harbor_assets.sandboxes.kubernetes.manifests import LABEL_NETWORK
+from harbor_assets.sandboxes.kubernetes.manifests import LABEL_NETWORK, LABEL_ROLE
 from harbor_assets.sandboxes.kubernetes.spare import Spare
 
 log = logging.getLogger(__name__)
@@ -117,18 +117,18 @@ class SandboxPod:
                 self.ready = True
                 return
             if found.ended or (found.hopeless and found.reason != "too_large"):
-                raise error_of(found, was_ready=False)
+                raise self._error(found)
             if found.reason == "too_large":
                 hopeless_since = hopeless_since or now
                 if now - hopeless_since >= grace:
-                    raise error_of(found, was_ready=False)
+                    raise self._error(found)
             else:
                 hopeless_since = None
             if found.reason in ("unschedulable", "too_large", "image_pull") and found.evidence:
                 self._note(found.evidence[0])
             if now >= deadline:
                 if found.reason == "image_pull":
-                    raise error_of(found, was_ready=False)
+                    raise self._error(found)
                 raise SandboxUnschedulable(f"not started before the deadline: {found}")
             wait = min(5.0, max(0.05, deadline - now))
             with contextlib.suppress(TimeoutError):
@@ -219,7 +219,7 @@ class SandboxPod:
         `alone`: no spare stream is opened meanwhile, since the command may end what it finds.
         """
         if self._ended.is_set():
-            raise error_of(await self.finding(), was_ready=self.ready)
+            raise self._error(await self.finding())
         spare, self._spare = self._spare, None
         if spare is not None and not spare.over:
             work = spare.use(command, stdin, out, err)
@@ -237,7 +237,7 @@ class SandboxPod:
                 task.cancel()
             await asyncio.gather(work, end, return_exceptions=True)
             self._renew()
-        raise error_of(await self.finding(), was_ready=self.ready)
+        raise self._error(await self.finding())
 
     def keep_spare(self) -> None:
         """From now on have a stream open before it is needed: what a command waits for then is its own work."""
@@ -275,13 +275,17 @@ class SandboxPod:
             if time.monotonic() >= until:
                 return
             await asyncio.sleep(0.3)
-        raise error_of(await self.finding(), was_ready=self.ready)
+        raise self._error(await self.finding())
 
     async def finding(self) -> Finding:
         """Why the pod is as it is, with its events where they can be read."""
         return diagnose(
             self.state, uid=self.uid, gone=self.gone, history=tuple(self._history), events=await self._events()
         )
+
+    def _error(self, found: Finding) -> Exception:
+        role = self._manifest["metadata"].get("labels", {}).get(LABEL_ROLE, "agent")
+        return error_of(found, was_ready=self.ready, role=role)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 

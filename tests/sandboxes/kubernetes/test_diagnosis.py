@@ -65,6 +65,7 @@ def test_the_ways_a_sandbox_ends(pod: dict[str, Any], reason: str, error: type[E
     assert found.ended == (error is not None)
     if error:
         assert type(error_of(found, was_ready=True)) is error
+        assert str(error_of(found, was_ready=True, role="verifier")) == f"{found} (the verifier's sandbox)"
 
 
 @pytest.mark.parametrize(
