@@ -15,6 +15,7 @@ from harbor_assets.interfaces.deployment import source
 from harbor_assets.interfaces.deployment.install import (
     OVERLAYS,
     Options,
+    _installed_images,
     _tell_volumes,
     install,
     overlay_folder,
@@ -175,6 +176,32 @@ def test_a_rollout_is_done_when_every_pod_is_new_and_available():
     assert not rolled_out({**done, "metadata": {"generation": 3}})
     assert not rolled_out({**done, "status": {**done["status"], "replicas": 2}})
     assert not rolled_out({**done, "status": {}})
+
+
+class Before:
+    """What stands in a namespace: a Deployment of the service with so many pods that answer, and the settings."""
+
+    def __init__(self, available: int) -> None:
+        pods = {"updatedReplicas": 1, "replicas": 1, "availableReplicas": available}
+        self.there = {
+            "deployment": {
+                "metadata": {"generation": 1},
+                "spec": {"replicas": 1, "template": {"spec": {"containers": [{"image": "r/s:1"}]}}},
+                "status": {"observedGeneration": 1, **pods},
+            },
+            "configmap": {"data": {"HARBOR_ASSETS_WORKER_IMAGE": "r/w:1"}},
+        }
+
+    def get(self, kind: str, *words: str) -> dict[str, Any] | None:
+        return self.there.get(kind)
+
+
+def test_the_way_back_leads_to_what_ran_not_to_an_install_that_failed():
+    assert _installed_images(Before(1), "n") == ("r/s:1", "r/w:1")  # type: ignore[arg-type]
+    assert _installed_images(Before(0), "n") is None  # type: ignore[arg-type]
+    nothing = Before(1)
+    nothing.there.clear()
+    assert _installed_images(nothing, "n") is None  # type: ignore[arg-type]
 
 
 def test_what_keeps_a_pod_from_running_is_told_in_its_own_words():

@@ -15,7 +15,7 @@ from harbor_assets.interfaces.deployment import manifests, source
 from harbor_assets.interfaces.deployment.given import access_file, check_given
 from harbor_assets.interfaces.deployment.kubectl import Kubectl, build, check_builder, lines
 from harbor_assets.interfaces.deployment.manifests import MINE, OURS, PART_OF, Install, Object, adapt
-from harbor_assets.interfaces.deployment.waiting import POLL_SECONDS, Say, wait
+from harbor_assets.interfaces.deployment.waiting import POLL_SECONDS, Say, rolled_out, wait
 
 OVERLAYS = ("test", "dev", "production", "ack")
 WHOLE = ("test", "dev")  # those that bring all they need; the others want things of their admin's
@@ -54,9 +54,8 @@ def install(options: Options, say: Say) -> str:
     _check_namespace(kubectl, options.namespace)
     given = read_objects(kubectl("kustomize", str(folder)))
     guarded = access is not None or kubectl.get("secret", manifests.ACCESS, "-n", options.namespace) is not None
-    hint = (
-        "look for what is marked yours in it" if options.manifests else "see `harbor-assets cluster manifests --help`"
-    )
+    copy = "fill in a copy (harbor-assets cluster manifests DIR) and name it with --manifests DIR"
+    hint = f"fill in {folder / 'kustomization.yaml'}" if options.manifests else copy
     check_given(kubectl, options.namespace, given, guarded=guarded, hint=hint)
     before = _installed_images(kubectl, options.namespace)
     service, worker = _images(
@@ -160,11 +159,11 @@ def overlay_folder(name: str, copy: Path | None = None) -> Path:
 
 
 def _installed_images(kubectl: Kubectl, namespace: str) -> tuple[str, str] | None:
-    """(service, worker) of what is installed; None if nothing is."""
+    """(service, worker) of what is installed and runs; None if nothing does: nobody goes back to a failed install."""
     service = kubectl.get("deployment", OURS, "-n", namespace)
     env = kubectl.get("configmap", manifests.ENV, "-n", namespace)
     worker = (env or {}).get("data", {}).get("HARBOR_ASSETS_WORKER_IMAGE")
-    if service is None or worker is None:
+    if service is None or worker is None or not rolled_out(service):
         return None
     return service["spec"]["template"]["spec"]["containers"][0]["image"], worker
 
