@@ -218,6 +218,31 @@ def test_download_writes_the_bundle(cli: Cli, w: World, tmp_path: Path, monkeypa
     assert "report.html: has another size" in refused.err
 
 
+def test_download_writes_the_bundle_to_an_object_store(cli: Cli, w: World, tmp_path: Path):
+    import fsspec  # type: ignore[import-untyped]
+
+    run_id = ended(w, 1.0)
+    url = f"memory://{tmp_path.name}/results"
+    place = f"{url}/{run_id}/agent-eval-results"
+    said = cli("runs", "download", run_id, "--output", url)
+    assert (said.code, said.out) == (0, f"Stored {place}\n")
+    store = fsspec.filesystem("memory")
+    assert store.cat_file(f"{place}/report.html") == b"<html>"
+    assert cli("runs", "download", run_id, "--output", url, "--json").json == {"run_id": run_id, "folder": place}
+    store.rm_file(f"{place}/report.html")  # as an upload that broke off
+    assert cli("runs", "download", run_id, "--output", url).code == 0
+    assert store.cat_file(f"{place}/report.html") == b"<html>"
+    store.pipe_file(f"{place}/mine", b"")
+    refused = cli("runs", "download", run_id, "--output", url)
+    assert (refused.code, refused.out) == (2, "")
+    assert "holds something else already" in refused.err
+    unknown = cli("runs", "download", run_id, "--output", "nope://x")
+    assert unknown.code == 2
+    assert "nope" in unknown.err
+    assert cli("runs", "download", run_id, "--output", f"file://{tmp_path}/y").code == 0
+    assert (tmp_path / "y" / run_id / "agent-eval-results" / "report.html").is_file()
+
+
 def test_ctrl_c_during_a_download_keeps_nothing(cli: Cli, w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run_id = ended(w, 1.0)
     w.put_bundle(run_id, {"big": b"x" * 20_000_000})

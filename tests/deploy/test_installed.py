@@ -199,6 +199,31 @@ def test_images_are_built_ahead_and_a_taskset_runs_without_its_source(it: Instal
     assert "1.0000" in it.cli("runs", "submit", "--taskset", ref, "--agent", "oracle", "--wait").out
 
 
+def test_a_suite_with_its_images_in_it_runs_without_a_build_on_the_nodes_asked_for(it: Installed, tmp_path: Path):
+    suite = tmp_path / "updated"
+    shutil.copytree(HELLO, suite)
+    built = it.cli("tasksets", "build-images", "--harbor-dir", str(suite), "--update-config")
+    assert "1 task.toml file updated" in built.out
+    [written] = [path.read_text() for path in suite.glob("*/task.toml")]
+    [image] = re.findall(r'^docker_image = "(\S+@sha256:[0-9a-f]{64})"$', written, re.MULTILINE)
+    again = it.cli("tasksets", "build-images", "--harbor-dir", str(suite), "--update-config", "--skip-unchanged")
+    assert again.last == "Nothing is left to build"
+    refused = it.cli("runs", "submit", "--harbor-dir", str(suite), "--node-selector", "zone=a", code=2)
+    assert "zone: is not among node_selector_keys of sandbox profile 'harbor-standard'" in refused.err
+    [node, *_] = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
+    label = f"kubernetes.io/arch={node['metadata']['labels']['kubernetes.io/arch']}"
+    done = it.cli(
+        "runs", "submit", "--harbor-dir", str(suite), "--node-selector", label, "--keep-seconds", "60", "--wait"
+    )
+    assert "1.0000" in done.out
+    run_id = re.findall(r"run-[0-9a-f]{16}", done.out)[0]
+    [pod] = it.objects("pods", "-l", f"harbor/run-id={run_id},app.kubernetes.io/component=sandbox")
+    assert "=".join(*pod["spec"]["nodeSelector"].items()) == label
+    assert pod["spec"]["containers"][0]["image"] == image
+    assert "harbor/keep-until" in pod["metadata"]["annotations"]
+    it.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+
+
 def test_restarts_of_daemon_service_and_database_lose_nothing(it: Installed, tmp_path: Path):
     run_id = it.submit(slow_suite(tmp_path, 60, 2))
     eventually(lambda: "Agent" in it.cli("runs", "logs", run_id, "--task", "1").out, "live log")

@@ -25,6 +25,21 @@ KubeContext = Annotated[
 ]
 
 
+def _use_kubeconfig(file: str | None) -> str | None:
+    """Every program that speaks to the cluster reads this variable, kubectl included."""
+    if file is not None:
+        os.environ["KUBECONFIG"] = file
+    return file
+
+
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="[default: KUBECONFIG, else ~/.kube/config]", callback=_use_kubeconfig
+    ),
+]
+
+
 def add_to(parent: typer.Typer) -> None:
     """Hang this noun into the command line."""
     parent.add_typer(app, name="cluster")
@@ -45,6 +60,7 @@ def _group() -> None:
 def install(
     overlay: Overlay,
     namespace: Namespace = "harbor-assets",
+    kubeconfig: Kubeconfig = None,
     kube_context: KubeContext = None,
     service_image: Annotated[
         str | None, typer.Option("--service-image", metavar="IMAGE", help="Take this instead of building it.")
@@ -106,6 +122,7 @@ def install(
 def uninstall(
     overlay: Overlay,
     namespace: Namespace = "harbor-assets",
+    kubeconfig: Kubeconfig = None,
     kube_context: KubeContext = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Delete the namespace, its database and all results in it.")
@@ -133,6 +150,7 @@ def uninstall(
 @app.command(epilog=examples("cluster reap --dry-run", "cluster reap --json"))
 def reap(
     namespace: Namespace = "harbor-assets",
+    kubeconfig: Kubeconfig = None,
     kube_context: KubeContext = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is to delete.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,

@@ -3,18 +3,68 @@
 import time
 from pathlib import Path
 
+from harbor_assets.domain.errors import Refused
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.output import Output, command, note, one_line
 from harbor_assets.interfaces.cli.progress import RECOVER_SECONDS
 from harbor_assets.interfaces.cli.session import Session, recover
+from harbor_assets.settings import mask_url
 
 MEGABYTE = 1_000_000
 LOG_SHOWN_BYTES = 1024 * 1024  # of a long log, without --all: more than a terminal keeps
 SHOWN_EVERY_SECONDS = 0.1  # a redraw for each piece of each file would cost more than the copying
 
 
-def download(session: Session, run_id: str, output: Path, out: Output, *, task: int | None = None) -> int:
-    """Download a bundle, saying how far it has come on a terminal. Returns the exit code."""
+def download(session: Session, run_id: str, output: str, out: Output, *, task: int | None = None) -> int:
+    """Download a bundle to a folder or a URL, saying how far it has come on a terminal. Returns the exit code."""
+    scheme, separator, rest = output.partition("://")
+    if separator and scheme != "file":
+        return _to_store(session, run_id, output, out, task)
+    if separator and not rest.startswith("/"):
+        raise Refused(f"'{mask_url(output)}' names a host; write file:///<path> or the path alone")
+    folder = _download(session, run_id, Path(rest if separator else output), out, task)
+    if folder is None:
+        return INTERRUPTED
+    out.line(f"Downloaded {folder}")
+    report = folder / "report.html"
+    if report.is_file():
+        out.line(f"Report: {report.absolute()}")
+    if out.json:
+        out.document({"run_id": run_id, "folder": str(folder.absolute())})
+    return 0
+
+
+def _to_store(session: Session, run_id: str, url: str, out: Output, task: int | None) -> int:
+    """To an object store, by way of this machine: what is there of another bundle is never mixed with this one.
+
+    Raises `Refused` for a URL that nothing here reaches, or that holds something else; `ServiceUnavailable`.
+    """
+    import tempfile
+
+    from harbor_assets.artifacts import open_artifacts
+
+    store = open_artifacts(url)
+    with tempfile.TemporaryDirectory(prefix="harbor-assets-") as scratch:
+        folder = _download(session, run_id, Path(scratch), out, task)
+        if folder is None:
+            return INTERRUPTED
+        key = folder.relative_to(scratch).as_posix()
+        here = {
+            path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+        }
+        there = dict(store.list(key))
+        if not there.items() <= here.items():  # some of the files, each whole, is what an upload that broke off left
+            raise Refused(f"{store.url(key)} holds something else already; choose another place with --output")
+        if there.items() != here.items():
+            store.put_tree(key, folder)
+    out.line(f"Stored {store.url(key)}")
+    if out.json:
+        out.document({"run_id": run_id, "folder": store.url(key)})
+    return 0
+
+
+def _download(session: Session, run_id: str, output: Path, out: Output, task: int | None) -> Path | None:
+    """The bundle's folder; None if the user broke it off."""
     shown = 0.0
 
     def progress(done: int, total: int) -> None:
@@ -25,20 +75,13 @@ def download(session: Session, run_id: str, output: Path, out: Output, *, task: 
             out.lines.flush()
 
     try:
-        folder = session.evaluator.runs.download(run_id, output, progress, task=task)
+        return session.evaluator.runs.download(run_id, output, progress, task=task)
     except KeyboardInterrupt:
         note("\nInterrupted: nothing of the bundle was kept. Repeat the command to start again.")
-        return INTERRUPTED
+        return None
     finally:
         if shown:
             out.lines.write("\r\x1b[K")
-    out.line(f"Downloaded {folder}")
-    report = folder / "report.html"
-    if report.is_file():
-        out.line(f"Report: {report.absolute()}")
-    if out.json:
-        out.document({"run_id": run_id, "folder": str(folder.absolute())})
-    return 0
 
 
 def print_logs(session: Session, run_id: str, task: int | None, *, follow: bool, whole: bool = False) -> int:

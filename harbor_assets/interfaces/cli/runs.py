@@ -1,6 +1,5 @@
 """`harbor-assets runs ...`: submit runs, follow them, read and fetch what they gave."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -183,20 +182,31 @@ def results(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None
         report.print_results(session, run_id, out)
 
 
-@app.command(epilog=examples("runs download RUN_ID", "runs download RUN_ID --task 3 --output ./results"))
+@app.command(
+    epilog=examples(
+        "runs download RUN_ID",
+        "runs download RUN_ID --task 3 --output ./results",
+        "runs download RUN_ID --output s3://bucket/results",
+    )
+)
 def download(
     run_id: RunId,
     task: Annotated[
         int | None, typer.Option("--task", metavar="I", min=0, help="Only the bundle of the task with this index.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", metavar="DIR", help="Folder in which RUN_ID/agent-eval-results is made.")
-    ] = Path(),
+        str,
+        typer.Option(
+            "--output",
+            metavar="DIR|URL",
+            help="Folder, or URL of an object store (s3://bucket/prefix), in which RUN_ID/agent-eval-results is made.",
+        ),
+    ] = ".",
     workspace: Workspace = None,
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Write a run's result bundle, report.html and the trials' own files to a folder.
+    """Write a run's result bundle, report.html and the trials' own files to a folder or an object store.
 
     The bundle of a single task is there as soon as the task has ended, also while the run goes on.
     """
