@@ -212,16 +212,12 @@ def test_a_suite_with_its_images_in_it_runs_without_a_build_on_the_nodes_asked_f
     assert "zone: is not among node_selector_keys of sandbox profile 'harbor-standard'" in refused.err
     [node, *_] = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
     label = f"kubernetes.io/arch={node['metadata']['labels']['kubernetes.io/arch']}"
-    done = it.cli(
-        "runs", "submit", "--harbor-dir", str(suite), "--node-selector", label, "--keep-seconds", "60", "--wait"
-    )
-    assert "1.0000" in done.out
-    run_id = re.findall(r"run-[0-9a-f]{16}", done.out)[0]
-    [pod] = it.objects("pods", "-l", f"harbor/run-id={run_id},app.kubernetes.io/component=sandbox")
+    run_id = it.submit(suite, "--node-selector", label)
+    sandboxes = f"harbor/run-id={run_id},app.kubernetes.io/component=sandbox"
+    [pod] = eventually(lambda: it.objects("pods", "-l", sandboxes), "sandbox")
     assert "=".join(*pod["spec"]["nodeSelector"].items()) == label
     assert pod["spec"]["containers"][0]["image"] == image
-    assert "harbor/keep-until" in pod["metadata"]["annotations"]
-    it.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+    it.cli("runs", "cancel", run_id)
 
 
 def test_restarts_of_daemon_service_and_database_lose_nothing(it: Installed, tmp_path: Path):
