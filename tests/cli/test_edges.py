@@ -75,3 +75,14 @@ def test_a_table_is_cut_to_a_terminal_and_never_in_a_pipe(
     assert (width(line), line[-1]) == (40, "…")
     assert cut("日本語", 5) == "日本…"
     assert cut("abc", 3) == "abc"
+
+
+def test_a_kubeconfig_can_be_named_at_the_command_line(bare: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\nexit 1\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", "")  # so that it is put back
+    said = bare("cluster", "uninstall", "--overlay", "test", "--yes", "--kubeconfig", tmp_path / "none")
+    assert (said.code, said.out) == (2, "")
+    assert f"KUBECONFIG names {tmp_path}/none, and there is no such file" in said.err
