@@ -132,13 +132,18 @@ class Measurements(Frozen):
 
 
 class Try(Frozen):
-    """One execution of a trial. A lost worker adds a try; so will retries."""
+    """One execution of a trial. A lost worker adds a try, and so does a retry (`domain/retries.py`).
+
+    `reason`: how an earlier try ended that was tried again; None of the last one, which is the row's, and of one that
+    was lost.
+    """
 
     start: datetime
     end: datetime | None = None  # None: the worker was lost, nobody saw the end
     cost: float | None = None
     error: TrialError | None = None
     leftovers: str | None = None  # where this try's folder is kept, relative to the bundle
+    reason: Reason | None = None
 
 
 class TrialOutcome(Frozen):

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.outcomes import Frozen
 from harbor_assets.domain.profiles import SandboxProfile
+from harbor_assets.domain.retries import RETRIES_MAX
 from harbor_assets.domain.tasks import Hex64
 
 # Harbor's own list of agents without a model connection is longer: the others call models through their own accounts.
@@ -118,6 +119,7 @@ class RunPlan(Frozen):
     profile: SandboxProfile | None = None
     sizing: Sizing = Sizing()
     n_attempts: int = Field(default=1, ge=1, le=1000)
+    max_retries: int = Field(default=0, ge=0, le=RETRIES_MAX)  # of a trial that errs (`domain/retries.py`)
     n_concurrent: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=1000)
     timeout_seconds: int = Field(default=RUN_TIMEOUT_SECONDS, ge=1, le=RUN_TIMEOUT_MAX_SECONDS)
     reward_key: str = "reward"

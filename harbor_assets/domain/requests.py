@@ -24,6 +24,7 @@ from harbor_assets.domain.placement import (
     label_problem,
 )
 from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, RUN_ID, SandboxWord, SkippedTask
+from harbor_assets.domain.retries import RETRIES_MAX
 from harbor_assets.domain.tasks import Body
 
 ATTEMPTS_MAX = 1000
@@ -67,7 +68,7 @@ class Target(Body):
     env_secrets: dict[Variable, str] = {}
     env_vars: dict[Variable, Annotated[str, Field(max_length=VALUE_MAX)]] = Field(default={}, max_length=VARIABLES_MAX)
     n_attempts: int = Field(default=1, ge=1, le=ATTEMPTS_MAX)
-    max_retries: int = Field(default=0, ge=0, le=100)
+    max_retries: int = Field(default=0, ge=0, le=RETRIES_MAX)
     reward_key: str = Field(default="reward", min_length=1, max_length=255)
     agent_timeout_multiplier: Annotated[float, Field(gt=0, le=MULTIPLIER_MAX)] | None = None
 
@@ -216,16 +217,7 @@ def key_conflict(key: str, run_id: str, before: str | None, after: str | None) -
 
 def unsupported(wanted: Wanted) -> list[Problem]:
     """What of a request this version cannot do, each by name. Also asked before a suite is published for the run."""
-    target = wanted.target
-    problems = list(_agent_problems(target))
-    if target.max_retries:
-        problems.append(
-            Problem(
-                "spec.target.max_retries",
-                f"{target.max_retries}: trials are not retried in this version; write 0, or leave it out, and "
-                "submit what failed again",
-            )
-        )
+    problems = list(_agent_problems(wanted.target))
     if wanted.publication is not None:
         problems.append(
             Problem("spec.publication", "runs are not published to an Experiment in this version; take it out")

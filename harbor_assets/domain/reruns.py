@@ -66,6 +66,7 @@ def request_again(plan: RunPlan, indexes: Sequence[int]) -> RunRequest:
                 agent_kwargs=plan.agent.kwargs,
                 env_vars=plan.agent.env,
                 n_attempts=plan.n_attempts,
+                max_retries=plan.max_retries,
                 reward_key=plan.reward_key,
                 agent_timeout_multiplier=plan.agent_timeout_multiplier,
             ),

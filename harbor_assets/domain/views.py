@@ -56,7 +56,7 @@ class RunSummary(Frozen):
 
 class TrialView(Frozen):
     """One ended trial of a task, short. `rewards` holds every name the verifier gave, the run's reward key too; `flags`
-    are remarks that change no outcome (`domain/flags.py`)."""
+    are remarks that change no outcome (`domain/flags.py`); `n_tries` counts retries and lost workers too."""
 
     k: int
     outcome: str
@@ -66,6 +66,7 @@ class TrialView(Frozen):
     flags: tuple[str, ...] = ()
     message: str | None
     duration_sec: float | None
+    n_tries: int = 1
 
 
 class TaskView(Frozen):
@@ -135,4 +136,5 @@ def trial_view(row: TrialOutcome) -> TrialView:
         flags=row.flags,
         message=row.message,
         duration_sec=duration,
+        n_tries=max(1, len(row.tries)),
     )

@@ -9,9 +9,9 @@ from harbor_assets.domain.outcomes import OUTCOME_OF, Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, job_name, trial_id
 
 
-def evidence_path(run_id: str, task: PlannedTask, k: int, lost_try: int | None = None) -> str:
-    """A trial's folder, relative to the bundle; `lost_try`: that of an earlier try (from 1) whose worker was lost."""
-    suffix = f".try-{lost_try}" if lost_try else ""
+def evidence_path(run_id: str, task: PlannedTask, k: int, earlier_try: int | None = None) -> str:
+    """A trial's folder, relative to the bundle; `earlier_try`: that of a try (from 1) that was followed by another."""
+    suffix = f".try-{earlier_try}" if earlier_try else ""
     return f"evidence/harbor/{job_name(run_id, task.index)}/{trial_id(task, k)}{suffix}"
 
 
@@ -92,9 +92,13 @@ def never_ran(
     return Ending(Reason.NEVER_STARTED, f"the run was settled{after} before this trial had ended")
 
 
-def lost_tries(begun: Sequence[datetime], lost: Lost | None) -> list[Try]:
-    """The tries of workers that were lost, by their starts; what is known of the end belongs to the last of them."""
+def lost_tries(begun: Sequence[datetime], lost: Lost | None, ended: Sequence[Try | None]) -> list[Try]:
+    """The tries of a trial that never came to its end, by their starts: those that `ended` and were to be followed by
+    another as they were recorded, the others as lost. What is known of a loss belongs to the last of all."""
     said = ["the worker was lost while this try was under way"] * len(begun)
     if lost and said:
         said[-1] = lost.message
-    return [Try(start=start, error=trial_error("WorkerLost", text)) for start, text in zip(begun, said, strict=True)]
+    return [
+        done or Try(start=start, error=trial_error("WorkerLost", text))
+        for start, text, done in zip(begun, said, ended, strict=True)
+    ]

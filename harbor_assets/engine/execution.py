@@ -18,10 +18,12 @@ from harbor_assets.domain.endings import Ending, cut, trial_error
 from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable, StorageFull
 from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
+from harbor_assets.domain.retries import RETRIED, pause_before
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.engine.account import Lost, evidence_path, row, unfinished
 from harbor_assets.engine.logs import LIVE, keep_live, live_key, mirror
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
+from harbor_assets.engine.tries import forget_tries, keep_try, kept_try
 
 log = logging.getLogger(__name__)
 
@@ -182,12 +184,26 @@ class Execution:
                 self._listener.task_ended(self._run.id, task, rows)
 
     async def _trial(self, task: PlannedTask, k: int) -> TrialOutcome:
-        earlier = await self._keep_lost_tries(task, k)
-        start = self._clock()
-        number = len(earlier) + 1
-        folder = self._work / f"try-{number}" / trial_id(task, k)
-        await patiently(self._runs.add_try, self._run.id, task.index, k, start, evidence_path(self._run.id, task, k))
+        earlier = await self._keep_earlier_tries(task, k)
+        while True:
+            retry = sum(tried.reason is not None for tried in earlier)
+            start, folder, ending = await self._try(task, k, earlier, pause_before(retry) if retry else 0.0)
+            if self._ended or ending.reason not in RETRIED or retry >= self._plan.max_retries:
+                return await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
+            log.warning("%s is tried again: %s", trial_id(task, k), ending.reason)
+            number = len(earlier) + 1
+            earlier.append(await _to_its_end(self._keep_ended_try(task, k, number, ending, folder, start)))
+
+    async def _try(
+        self, task: PlannedTask, k: int, earlier: Sequence[Try], pause: float
+    ) -> tuple[datetime, Path, Ending]:
+        """One try of a trial after a `pause` in seconds: when it began, its folder, how it ended."""
+        start, folder = self._clock(), self._work / f"try-{len(earlier) + 1}" / trial_id(task, k)
         try:
+            await asyncio.sleep(pause)
+            start = self._clock()
+            path = evidence_path(self._run.id, task, k)
+            await patiently(self._runs.add_try, self._run.id, task.index, k, start, path)
             ending = await self._attempt(task, k, folder)
             if OUTCOME_OF[ending.reason] is Outcome.INFRA_FAILED:
                 # Who ends a run marks the catalog, then takes its sandboxes away: the loss may be seen before the mark.
@@ -198,7 +214,7 @@ class Execution:
             if stopped is not None:  # else a signal: no outcome, the next execution runs this trial again
                 await _to_its_end(self._finish(task, k, stopped, folder, start, earlier))
             raise
-        return await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
+        return start, folder, ending
 
     async def _attempt(self, task: PlannedTask, k: int, folder: Path) -> Ending:
         if problem := task.image_problem:  # known since the run was accepted: no sandbox could begin
@@ -247,15 +263,42 @@ class Execution:
         await patiently(self._runs.add_outcome, outcome)
         if evidence and self._mirror_seconds is not None:
             await patiently(self._artifacts.remove, live_key(self._run.id, trial_id(task, k)))
+        if earlier:
+            await patiently(forget_tries, self._artifacts, self._run.id, trial_id(task, k))
         return outcome
 
-    async def _keep_lost_tries(self, task: PlannedTask, k: int) -> list[Try]:
-        """Tries of workers that were lost: what they left is kept beside the evidence of the try that counts."""
+    async def _keep_ended_try(
+        self, task: PlannedTask, k: int, number: int, ending: Ending, folder: Path, start: datetime
+    ) -> Try:
+        """The record of a try that is followed by another: its folder beside the evidence of the one that will count,
+        and what is known of it where the next worker finds it, should this one be lost."""
+        path = None
+        if folder.is_dir():
+            path = evidence_path(self._run.id, task, k, earlier_try=number)
+            await patiently(self._artifacts.put_tree, f"{bundle_key(self._run.id)}/{path}", folder)
+        ended = Try(
+            start=start,
+            end=self._clock(),
+            cost=ending.measurements.cost_usd,
+            error=ending.error or trial_error(str(ending.reason), ending.message or ""),
+            leftovers=path,
+            reason=ending.reason,
+        )
+        await patiently(keep_try, self._artifacts, self._run.id, trial_id(task, k), number, ended)
+        return ended
+
+    async def _keep_earlier_tries(self, task: PlannedTask, k: int) -> list[Try]:
+        """Tries of earlier workers. Those that ended are as they were recorded; what lost ones left is kept beside the
+        evidence of the try that counts."""
+        trial = trial_id(task, k)
         kept, begun = [], self._tries.get((task.index, k), ())
         why = (await patiently(self._lost)) if begun and self._lost else None
         for number, (start, _) in enumerate(begun, start=1):
+            if ended := await patiently(kept_try, self._artifacts, self._run.id, trial, number):
+                kept.append(ended)
+                continue
             left = self._work / f"try-{number}" / trial_id(task, k)
-            path = evidence_path(self._run.id, task, k, lost_try=number)
+            path = evidence_path(self._run.id, task, k, earlier_try=number)
             key = f"{bundle_key(self._run.id)}/{path}"
             if left.is_dir():
                 await asyncio.to_thread(self._artifacts.put_tree, key, left)

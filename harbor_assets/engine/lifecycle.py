@@ -11,7 +11,7 @@ from pathlib import Path
 from harbor_assets.domain.errors import NotReady, StorageFull
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase, result_state, run_phase, task_phase
-from harbor_assets.domain.plans import RunPlan
+from harbor_assets.domain.plans import RunPlan, trial_id
 from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run, bundle_key
 from harbor_assets.engine.account import Lost, lost_tries, never_ran, row, unfinished
 from harbor_assets.engine.bundles import BundleMaker
@@ -19,6 +19,7 @@ from harbor_assets.engine.execution import Ended, Execution, Listener, patiently
 from harbor_assets.engine.inspection import Finding, Inspection
 from harbor_assets.engine.ports import Archived, Artifacts, RunCatalog, TaskFolders, TrialRunner
 from harbor_assets.engine.ranking import Ranked, Rankings
+from harbor_assets.engine.tries import kept_try
 
 log = logging.getLogger(__name__)
 
@@ -223,6 +224,8 @@ class RunEngine:
         queued = run.started_at is None and self._queue_end(run) is not None
         for task, k in missing:
             begun = [start for start, _ in tries.get((task.index, k), ())]
+            trial = trial_id(task, k)
+            ended = [kept_try(self._artifacts, run.id, trial, number) for number in range(1, len(begun) + 1)]
             ending = never_ran(
                 cancelled=run.cancel_requested_at is not None,
                 expired=self._late(run),
@@ -232,7 +235,7 @@ class RunEngine:
                 begun=bool(begun),
                 lost=lost.get(task.index),
             )
-            self._runs.add_outcome(row(run.plan, task, k, ending, tries=lost_tries(begun, lost.get(task.index))))
+            self._runs.add_outcome(row(run.plan, task, k, ending, tries=lost_tries(begun, lost.get(task.index), ended)))
         return self._runs.outcomes(run.id)
 
     def _queue_end(self, run: Run) -> datetime | None:

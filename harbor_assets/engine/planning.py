@@ -110,6 +110,7 @@ class RunPlanner:
             profile=profile,
             sizing=sizing,
             n_attempts=target.n_attempts,
+            max_retries=target.max_retries,
             n_concurrent=min(concurrency, sandbox.max_concurrent or concurrency),
             timeout_seconds=times.run_seconds,
             reward_key=target.reward_key,

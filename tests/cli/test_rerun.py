@@ -41,6 +41,7 @@ def test_it_has_the_settings_of_the_old_one_and_its_trials_the_same_keys(cli: Cl
     target = Target(
         source=AgentSource(name="nop"),
         n_attempts=3,
+        max_retries=2,
         reward_key="speed",
         agent_kwargs={"a": 1},
         env_vars={"SPEED": "fast"},

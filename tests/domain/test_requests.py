@@ -51,10 +51,9 @@ def test_the_guide_s_own_request_file_is_understood_to_the_last_field():
         "timeout_seconds": 7200,
     }
     assert problems(document) == []
-    agent, retries = refused(document)
+    (agent,) = refused(document)
     assert "default/nemotron-super-closed-book" in agent
     assert "the secret evals-inference-key for LLM_API_KEY" in agent
-    assert retries.startswith("spec.target.max_retries: 1: trials are not retried")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,6 @@ def test_each_problem_has_its_path_and_the_rule_in_our_words(document: Any, says
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (target(max_retries=2), "spec.target.max_retries: 2"),
         (file(publication={}), "spec.publication"),
         (target(source={"name": "oracle", "model": {"ref": "ws/m"}}), "agent 'oracle' calls no model"),
         (target(env_secrets={"A": "b"}), "spec.target.env_secrets: agent 'oracle' needs no secret"),

@@ -103,8 +103,8 @@ def test_the_log_of_a_lost_worker_is_kept_with_its_try(tmp_path: Path):
     house.catalog.add_try(RUN, 0, 1, run.created_at, "")
     house.artifacts.put_bytes(live_key(RUN, trial_id(task, 1)), b"the last words\n")
     assert asyncio.run(house.engine.execute_task(RUN, 0, house.listener, asyncio.Event())) is Ended.DONE
-    kept = f"runs/{RUN}/agent-eval-results/{evidence_path(RUN, task, 1, lost_try=1)}/{LIVE}"
+    kept = f"runs/{RUN}/agent-eval-results/{evidence_path(RUN, task, 1, earlier_try=1)}/{LIVE}"
     assert house.artifacts.objects[kept] == b"the last words\n"
     [row] = house.catalog.outcomes(RUN)
-    assert row.tries[0].leftovers == evidence_path(RUN, task, 1, lost_try=1)
+    assert row.tries[0].leftovers == evidence_path(RUN, task, 1, earlier_try=1)
     assert plan_work(tmp_path / "work", run.plan).is_dir()

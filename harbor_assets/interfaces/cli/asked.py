@@ -21,6 +21,7 @@ _FLAGS = {
     "agent_env": ("--ae", "spec.target.env_vars"),
     "agent_timeout_multiplier": ("--agent-timeout-multiplier", "spec.target.agent_timeout_multiplier"),
     "n_attempts": ("--n-attempts", "spec.target.n_attempts"),
+    "max_retries": ("--max-retries", "spec.target.max_retries"),
     "sandbox": ("--sandbox", "execution.sandbox.kind"),
     "profile": ("--sandbox-profile", "execution.sandbox.profile"),
     "n_concurrent": ("--n-concurrent", "execution.max_concurrent_task_jobs"),
@@ -42,6 +43,7 @@ class Asked:
     agent_env: tuple[str, ...] | None = None  # KEY=VALUE
     agent_timeout_multiplier: float | None = None
     n_attempts: int | None = None
+    max_retries: int | None = None
     sandbox: str | None = None
     profile: str | None = None
     n_concurrent: int | None = None

@@ -96,6 +96,15 @@ AgentTimeoutMultiplier = Annotated[
         show_default=False,
     ),
 ]
+MaxRetries = Annotated[
+    int | None,
+    typer.Option(
+        "--max-retries",
+        metavar="N",
+        help="Try a trial that errs up to N times more, each in a new sandbox. [default: 0]",
+        show_default=False,
+    ),
+]
 NAttempts = Annotated[
     int | None,
     typer.Option(

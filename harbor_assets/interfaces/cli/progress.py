@@ -194,6 +194,9 @@ def result(task: TaskView) -> str:
     rewards = [trial.reward for trial in task.outcomes if trial.reward is not None]
     flags = flags_told([task])
     marks = f" [{flags}]" if flags else ""
+    tries = sum(trial.n_tries for trial in task.outcomes)
+    if tries > len(task.outcomes):
+        marks += f" ({tries} tries)"
     if len(task.outcomes) != 1:
         mean = sum(rewards) / len(rewards) if rewards else None
         return f"scored {len(rewards)} of {task.n_trials} trials, mean {score(mean)}{marks}"

@@ -34,6 +34,7 @@ class AsyncRuns(AsyncRunResults):
         select: Sequence[str] | None = None,
         agent: str = "oracle",
         n_attempts: int = 1,
+        max_retries: int = 0,
         sandbox: SandboxWord = "auto",
         n_concurrent: int | None = None,
         timeout_seconds: int | None = None,
@@ -42,14 +43,15 @@ class AsyncRuns(AsyncRunResults):
     ) -> Submitted:
         """Start a run of a stored taskset; answers as soon as it is accepted.
 
-        `select`: names or indexes of its tasks, by default all. `n_attempts`: trials of each task. The same
+        `select`: names or indexes of its tasks, by default all. `n_attempts`: trials of each task;
+        `max_retries`: how often one that errs is tried again. The same
         `idempotency_key` and request twice is one run. Raises `Refused` with every problem, `NotFound`,
         `IdempotencyConflict`. `submit_request` takes everything else that can be asked for.
         """
         asked = {
             "spec": {
                 "tasks": {"taskset": taskset, "select": None if select is None else [*select]},
-                "target": {"source": {"name": agent}, "n_attempts": n_attempts},
+                "target": {"source": {"name": agent}, "n_attempts": n_attempts, "max_retries": max_retries},
             },
             "execution": {"sandbox": {"kind": sandbox}, "max_concurrent_task_jobs": n_concurrent},
             "timeout_seconds": timeout_seconds,

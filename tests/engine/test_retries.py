@@ -1,0 +1,128 @@
+"""Trials that are tried again: which, how often, and what is kept of each try, also of a worker lost between two."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from harbor_assets.domain import retries
+from harbor_assets.domain.endings import Ending, trial_error
+from harbor_assets.domain.outcomes import OUTCOME_OF, Measurements, Outcome, Reason
+from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.plans import PlannedTask
+from harbor_assets.engine.execution import Ended
+from tests.engine.test_execution import RUN, House, Script
+
+BUNDLE = f"runs/{RUN}/agent-eval-results"
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harbor_assets.engine.execution.pause_before", lambda retry: 0.0)
+
+
+def script(*reasons: Reason) -> Script:
+    """Each try of the one trial ends with the next of these; a scored one with a reward of 1."""
+    left = list(reasons)
+
+    async def play(task: PlannedTask, k: int) -> Ending:
+        reason = left.pop(0)
+        spent = Measurements(cost_usd=0.25)
+        if OUTCOME_OF[reason] is Outcome.SCORED:
+            return Ending(reason, reward=1.0, measurements=spent)
+        return Ending(reason, "why", error=trial_error("Odd", "why"), measurements=spent)
+
+    return play
+
+
+def ended(house: House) -> tuple[Reason, list[Reason | None]]:
+    (row,) = house.catalog.outcomes(RUN)
+    return row.reason, [tried.reason for tried in row.tries]
+
+
+@pytest.mark.parametrize("reason", sorted(retries.RETRIED))
+def test_what_errs_is_tried_again_and_every_try_is_kept(tmp_path: Path, reason: Reason) -> None:
+    house = House(tmp_path, script(reason, reason, Reason.GRADED), tasks=1, max_retries=2)
+    assert asyncio.run(house.execute()) is Ended.DONE
+    assert ended(house) == (Reason.GRADED, [reason, reason, None])
+    (row,) = house.catalog.outcomes(RUN)
+    assert (row.reward, [tried.cost for tried in row.tries]) == (1.0, [0.25] * 3)
+    assert [tried.leftovers for tried in row.tries] == [f"{row.evidence}.try-1", f"{row.evidence}.try-2", row.evidence]
+    for tried in row.tries:
+        assert house.artifacts.exists(f"{BUNDLE}/{tried.leftovers}/trial.log")
+    assert all(tried.error and tried.error.type == "Odd" and tried.end for tried in row.tries[:2])
+    assert list(house.artifacts.list(f"runs/{RUN}/tries")) == []
+    assert house.settle() == (RunPhase.COMPLETED, ResultState.READY)
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - retries.RETRIED))
+def test_what_is_an_answer_or_would_end_the_same_way_is_not(tmp_path: Path, reason: Reason) -> None:
+    house = House(tmp_path, script(reason), tasks=1, max_retries=3)
+    asyncio.run(house.execute())
+    assert ended(house) == (reason, [None])
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_no_more_than_the_run_asks_for(tmp_path: Path, most: int) -> None:
+    house = House(tmp_path, script(*[Reason.SANDBOX_LOST] * 5), tasks=1, max_retries=most)
+    asyncio.run(house.execute())
+    assert ended(house) == (Reason.SANDBOX_LOST, [*[Reason.SANDBOX_LOST] * most, None])
+
+
+def lose_the_worker(house: House, first: Reason) -> None:
+    """One try ends and is to be followed by another, in which the worker is told to stop without a word."""
+    stop = asyncio.Event()
+    tries = [first]
+
+    async def play(task: PlannedTask, k: int) -> Ending:
+        if tries:
+            return Ending(tries.pop(), "why", measurements=Measurements(cost_usd=0.5))
+        stop.set()
+        await asyncio.sleep(60)
+        raise AssertionError("not stopped")
+
+    house.runner.script = play
+    assert asyncio.run(asyncio.wait_for(house.execute(stop), 10)) is Ended.INTERRUPTED
+
+
+def test_a_worker_lost_between_tries_loses_no_count_and_no_cost(tmp_path: Path) -> None:
+    house = House(tmp_path, script(), tasks=1, max_retries=2)
+    lose_the_worker(house, Reason.SANDBOX_START)
+    house.runner.script = script(Reason.EVICTED, Reason.EVICTED)
+    assert asyncio.run(house.execute()) is Ended.DONE
+    # one error, one lost worker, which is no retry, one more error: two retries in all
+    assert ended(house) == (Reason.EVICTED, [Reason.SANDBOX_START, None, Reason.EVICTED, None])
+    (row,) = house.catalog.outcomes(RUN)
+    assert [tried.cost for tried in row.tries] == [0.5, None, 0.25, 0.25]
+    assert row.tries[1].error is not None
+    assert row.tries[1].error.type == "WorkerLost"
+
+
+def test_a_run_settled_between_tries_tells_of_those_that_ended(tmp_path: Path) -> None:
+    house = House(tmp_path, script(), tasks=1, max_retries=2)
+    lose_the_worker(house, Reason.SANDBOX_START)
+    house.catalog.request_cancel(RUN, datetime.now(UTC))
+    assert house.settle() == (RunPhase.CANCELLED, ResultState.NONE)
+    (row,) = house.catalog.outcomes(RUN)
+    assert (row.outcome, [tried.reason for tried in row.tries]) == (Outcome.CANCELLED, [Reason.SANDBOX_START, None])
+    assert row.tries[0].cost == 0.5
+
+
+def test_a_cancel_while_a_retry_waits_ends_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harbor_assets.engine.execution.pause_before", lambda retry: 60.0)
+    house = House(tmp_path, script(Reason.SANDBOX_LOST), tasks=1, max_retries=1)
+
+    async def scenario() -> Ended:
+        job = asyncio.create_task(house.execute())
+        while not list(house.artifacts.list(f"runs/{RUN}/tries")):
+            await asyncio.sleep(0.01)
+        house.catalog.request_cancel(RUN, datetime.now(UTC))
+        return await asyncio.wait_for(job, 10)
+
+    assert asyncio.run(scenario()) is Ended.CANCELLED
+    assert ended(house) == (Reason.CANCELLED_BY_USER, [Reason.SANDBOX_LOST, None])
+
+
+def test_pauses_double_up_to_a_minute() -> None:
+    assert [retries.pause_before(n) for n in (1, 2, 3, 6, 7, 100)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
