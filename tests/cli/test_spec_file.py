@@ -49,7 +49,10 @@ def test_yaml_says_the_same(cli: Cli, w: World, tmp_path: Path):
         ),
         ({"spec": {}}, "execution: is missing; {} takes the deployment's defaults"),
         ({"spec": {"tasks": {"taskset": "x"}}, "execution": {}}, "spec.tasks: take it out"),
-        ({"spec": {"target": {"max_retries": -1}}, "execution": {}}, "spec.target.max_retries: must be at least 0; it is -1"),
+        (
+            {"spec": {"target": {"max_retries": -1}}, "execution": {}},
+            "spec.target.max_retries: must be at least 0; it is -1",
+        ),
         ({"spec": {"publication": {"intake": {}}}, "execution": {}}, "spec.publication"),
         ('{"execution": {}, "execution": {}}', "the key 'execution' stands twice"),
         ('{"execution": {"sandbox": {"cpus": NaN}}}', "NaN is not a JSON number"),
