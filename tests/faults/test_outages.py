@@ -1,9 +1,11 @@
-"""What nobody chose: the API server away in mid-run; the run worker dead while the daemon restarts.
+"""What nobody chose: the API server or the registry away in mid-run; the run worker dead while the daemon restarts.
 
 How a part is taken away is told by environment variables: see outage.py.
 """
 
+import secrets
 import time
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,38 @@ def test_an_outage_of_the_apiserver_loses_nothing_and_repeats_nothing(deployed: 
     assert status["tries"] == [1] * 8
     assert [d["status"] for d in status["dagster"]] == ["SUCCESS"]
     deployed.nothing_left(run_id)
+
+
+def built(deployed: Deployment, suite: Path) -> str:
+    """The taskset of a suite whose image no node has seen, and the registry has."""
+    dockerfile = suite / "hello-00" / "environment" / "Dockerfile"
+    dockerfile.write_text(f"{dockerfile.read_text()}RUN echo {secrets.token_hex(8)} > /new\n")
+    taskset = deployed.cli("tasksets", "create", "--harbor-dir", str(suite))["taskset_ref"]
+    deployed.cli("tasksets", "build-images", taskset, "--wait")
+    return taskset
+
+
+@needs("registry")
+def test_a_registry_that_is_away_is_waited_for(deployed: Deployment, tmp_path: Path) -> None:
+    taskset = built(deployed, deployed.suite(tmp_path, 1))
+    with away("registry"):
+        run_id = deployed.cli("runs", "submit", "--taskset", taskset, "--agent", "oracle")["run"]["id"]
+        deployed.eventually(lambda: "ErrImagePull" in sandbox_waits(deployed, run_id), 120)
+        assert deployed.rows(run_id) == []
+    status = deployed.wait(run_id)
+    [row] = deployed.rows(run_id)
+    assert (status["phase"], status["executions"], status["tries"]) == ("completed", 1, [1])
+    assert (row["outcome"], row["reward"]) == ("scored", 1.0)
+    deployed.nothing_left(run_id)
+
+
+def sandbox_waits(deployed: Deployment, run_id: str) -> str:
+    """For what, in the kubelet's words."""
+    pods = deployed.get("pods", f"harbor/run-id={run_id},harbor/role=agent")
+    states = [each["state"] for pod in pods for each in pod["status"].get("containerStatuses", ())]
+    return " ".join(state.get("waiting", {}).get("reason", "") for state in states).replace(
+        "ImagePullBackOff", "ErrImagePull"
+    )
 
 
 def test_a_dead_run_worker_and_a_restarted_daemon_repeat_nothing(deployed: Deployment) -> None:
