@@ -116,7 +116,9 @@ class ClusterClient:
         except self._api.ApiException as error:
             raise _meaning(error.status, error.body or error.reason) from error
         except (HTTPError, OSError, ValueError) as error:
-            raise ServiceUnavailable(f"The API server did not answer: {type(error).__name__}: {error}") from error
+            # The error's own text is the client's: a pool, an address, a path. Its cause says what there is to say.
+            cause = type(getattr(error, "reason", None) or error).__name__
+            raise ServiceUnavailable(f"The API server did not answer ({cause})") from error
 
 
 _COLLECTIONS: Mapping[Kind, str] = {

@@ -16,7 +16,9 @@ type Object = Mapping[str, Any]
 COMPONENT = "app.kubernetes.io/component"
 RUN_WORKER, STEP_WORKER, SANDBOX = "run_worker", "step_worker", "sandbox"
 _FAULTS = ("Failed", "Inspect", "NetworkNotReady", "Err")  # first words of events that say what goes wrong at a start
-_PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)  # the scheduler's second half is about other pods
+_PREEMPTION = re.compile(
+    r"\.?(?: no new claims to deallocate,)? preemption: .*", re.DOTALL
+)  # the scheduler's second half is about other pods
 _FORBIDDEN = re.compile(r'^pods "[^"]*" is forbidden: ')  # each try has another name, and so another sentence
 
 _REASONS: Mapping[str, tuple[WaitReason, str]] = {

@@ -4,6 +4,7 @@ Each would otherwise fail late, one trial at a time. Rules of Harbor 0.26: an en
 cannot give when it is made; `${NAME}` in an `env` table is filled from the worker's environment, or the trial fails.
 """
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -56,6 +57,16 @@ def obstacles(
                     f"{where} network_mode = 'allowlist': the sandbox '{sandbox}' cannot filter by host name; take "
                     "'public' or 'no-network', or run it on a deployment",
                 )
+    else:
+        for where, table in _phases(config):
+            hosts = table.get("allowed_hosts") if table.get("network_mode") == "allowlist" else None
+            for host in hosts if isinstance(hosts, list) else ():
+                if isinstance(host, str) and _is_address(host):
+                    yield (
+                        "network_unavailable",
+                        f"{where} allowed_hosts: {host} is an address; the sandbox '{sandbox}' filters by host name: "
+                        "write names",
+                    )
     for where, seconds in _timeouts(config):
         if not math.isfinite(seconds) or seconds <= 0:
             yield "timeout_invalid", f"{where} = {seconds:g}: write seconds above 0"
@@ -126,6 +137,14 @@ def _env_tables(config: Mapping[str, Any], agent: str) -> Iterator[tuple[str, Ma
 def _steps(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = config.get("steps")
     return [step for step in found if isinstance(step, Mapping)] if isinstance(found, list) else []
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_network(host, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _table(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:

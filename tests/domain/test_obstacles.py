@@ -54,6 +54,15 @@ def test_a_deployment_has_gpus_and_host_lists() -> None:
     assert rules({"environment": {"gpus": 8, "network_mode": "allowlist"}}, sandbox="kubernetes") == []
 
 
+@pytest.mark.parametrize("host", ["192.0.2.2", "10.0.0.0/8", "2001:db8::1"])
+def test_host_lists_name_hosts(host: str) -> None:
+    agent = {"network_mode": "allowlist", "allowed_hosts": ["pypi.test", "*.pypi.test", host]}
+    (said,) = obstacles({"agent": agent}, sandbox="kubernetes", agent="oracle", variables=())
+    assert said[0] == "network_unavailable"
+    assert said[1].startswith(f"[agent] allowed_hosts: {host} is an address")
+    assert rules({"agent": {**agent, "network_mode": "public"}}, sandbox="kubernetes") == []
+
+
 def test_the_solutions_variables_matter_to_the_oracle_alone() -> None:
     assert rules({"solution": {"env": {"S": "${NONE}"}}}, agent="nop") == []
 

@@ -104,12 +104,17 @@ class Proxy:
         request, shown = parse(head)
         claims = self._admit(shown, peer, port)
         policy = NetworkPolicy(mode="allowlist", hosts=claims.hosts)
-        if request.port not in self.target_ports or not allows(policy, request.host):
+        ports = ", ".join(map(str, sorted(self.target_ports)))
+        if request.port not in self.target_ports:
+            log.info("refused %s %s:%d", claims.sandbox, request.host, request.port)
+            raise Refused(
+                "403 Port not allowed", f"port {request.port} of {request.host}: sandboxes reach ports {ports}"
+            )
+        if not allows(policy, request.host):
             log.info("refused %s %s:%d", claims.sandbox, request.host, request.port)
             raise Refused(
                 "403 Host not allowed for this sandbox",
-                f"{request.host}:{request.port} is not among what this sandbox may reach: "
-                f"{', '.join(claims.hosts)}, ports {', '.join(map(str, sorted(self.target_ports)))}. "
+                f"{request.host} is not among what this sandbox may reach: {', '.join(claims.hosts)}, ports {ports}. "
                 "The task's network policy and the deployment's sandbox profile decide.",
             )
         addresses = await self._resolve(request.host, request.port)
