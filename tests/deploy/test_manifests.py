@@ -218,7 +218,7 @@ def test_what_an_install_generated_counts_before_what_the_overlay_brings(overlay
         assert not any("secretKeyRef" in v.get("valueFrom", {}) for v in container.get("env", ())), name
     instance = yaml.safe_load((DEPLOY / "base" / "instance" / "dagster.yaml").read_text())
     workers = instance["run_launcher"]["config"]["run_k8s_config"]["container_config"]["env_from"]
-    assert secret_names(workers) == [*both["database"], *both["egress"], *store]
+    assert secret_names(workers) == [*both["database"], *both["egress"], *store, "harbor-assets-trial-variables"]
 
 
 def test_pods_are_made_anew_when_what_they_read_has_changed(overlay: list[Object]):

@@ -103,6 +103,21 @@ def test_something_else_at_the_url_is_told(monkeypatch: pytest.MonkeyPatch):
         evaluator.runs.list()
 
 
+def test_a_request_holds_only_what_was_asked_for():
+    """An earlier service refuses fields that it does not know, also those that say nothing."""
+    sent: list[bytes] = []
+
+    async def earlier(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            sent.append((await receive())["body"])
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b'{"detail": "no"}'})
+
+    with served(earlier) as base, Evaluator(base) as evaluator, pytest.raises(NotFound):
+        evaluator.runs.submit("suite", n_attempts=3)
+    assert json.loads(sent[0]) == {"spec": {"tasks": {"taskset": "suite"}, "target": {"n_attempts": 3}}}
+
+
 def test_a_service_that_is_away_for_a_moment_is_asked_again(w: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "RETRY_PAUSES", (0.05,) * 100)
     port = free_port()

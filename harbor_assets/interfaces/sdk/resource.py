@@ -40,9 +40,17 @@ class AsyncResource:
         return kind.validate_json(await self._get(path, **parameters))
 
     async def _send[T: BaseModel](
-        self, kind: type[T], method: str, path: str, body: BaseModel | None = None, **headers: str
+        self,
+        kind: type[T],
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        brief: bool = False,
+        **headers: str,
     ) -> T:
-        answer = await self._http.call(method, path, content=encoded(body), headers={**JSON, **headers})
+        """`brief`: without fields that hold their default, since an earlier service refuses those it does not know."""
+        answer = await self._http.call(method, path, content=encoded(body, brief=brief), headers={**JSON, **headers})
         return kind.model_validate_json(answer.content)
 
     async def _list[T](
@@ -65,12 +73,13 @@ class AsyncResource:
 JSON = {"Content-Type": "application/json"}
 
 
-def encoded(body: BaseModel | None) -> bytes | None:
-    """A body as JSON. Raises `Refused` for numbers that JSON has no form of."""
+def encoded(body: BaseModel | None, *, brief: bool = False) -> bytes | None:
+    """A body as JSON; `brief`: without fields that hold their default. Raises `Refused` for numbers that JSON has no
+    form of."""
     if body is None:
         return None
     try:
-        return json.dumps(body.model_dump(mode="json"), allow_nan=False).encode()
+        return json.dumps(body.model_dump(mode="json", exclude_defaults=brief), allow_nan=False).encode()
     except ValueError as error:
         raise Refused(f"The {type(body).__name__} cannot be sent as JSON: {error}") from None
 

@@ -70,7 +70,8 @@ class AsyncRuns(AsyncRunResults):
         Over a network a request without a key gets one, so that it can be sent again when its answer is lost.
         """
         headers = self._key(idempotency_key)
-        return await self._send(Submitted, "POST", self._at(workspace, "agent-evaluate/runs"), request, **headers)
+        path = self._at(workspace, "agent-evaluate/runs")
+        return await self._send(Submitted, "POST", path, request, brief=True, **headers)
 
     async def rerun(
         self,
@@ -88,7 +89,7 @@ class AsyncRuns(AsyncRunResults):
         """
         asked = Rerun(which="failed" if failed else "all", select=None if select is None else [*select])
         headers = self._key(idempotency_key)
-        return await self._send(Submitted, "POST", self._run(workspace, run_id, "rerun"), asked, **headers)
+        return await self._send(Submitted, "POST", self._run(workspace, run_id, "rerun"), asked, brief=True, **headers)
 
     def _key(self, key: str | None) -> dict[str, str]:
         if key is None and self._client.base_url is not None:
@@ -97,7 +98,8 @@ class AsyncRuns(AsyncRunResults):
 
     async def check(self, asked: RunCheck, *, workspace: str | None = None) -> RunChecked:
         """Ask whether tasks could run as asked, before publishing them. Raises `Refused` with every problem."""
-        return await self._send(RunChecked, "POST", self._at(workspace, "agent-evaluate/runs:check"), asked)
+        path = self._at(workspace, "agent-evaluate/runs:check")
+        return await self._send(RunChecked, "POST", path, asked, brief=True)
 
     async def status(self, run_id: str, *, workspace: str | None = None) -> RunStatus:
         """The run and every task of it, all as of one moment."""
