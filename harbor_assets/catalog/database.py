@@ -276,7 +276,9 @@ def _lost_race(error: exc.DBAPIError) -> bool:
 
 def _postgres_meaning(error: exc.DBAPIError, text: str) -> Exception:
     state: str = getattr(error.orig, "sqlstate", None) or ""
-    if isinstance(error, exc.DataError):  # a NUL above all, which Postgres keeps in no text
+    if isinstance(error, exc.DataError) and "NUL" in text:
+        return Refused("The request holds a NUL character (%00, \\u0000); the catalog keeps it in no text.")
+    if isinstance(error, exc.DataError):
         return Refused(f"The request holds a value that the catalog cannot take: {text.partition(': ')[2] or text}.")
     if state == "53100":  # disk_full
         return StorageFull(f"{text}; free space on the database's machine, then repeat the command.")

@@ -101,7 +101,7 @@ def diagnose(
         for reason, words in (("evicted", ("Evicted", "TaintManagerEviction")), ("preempted", ("Preempted",))):
             if any(line.startswith(words) for line in said):
                 return Finding(reason, said)  # pyright: ignore[reportArgumentType]
-        return Finding("lost", ("the pod was deleted by somebody else", *said))
+        return Finding("lost", ("the pod was deleted, not by its trial", *said))
     return _of_status(pod, said)
 
 
@@ -163,7 +163,7 @@ def _death(
     if status.get("reason") in ("OutOfcpu", "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError"):
         return Finding("preempted", (str(status["reason"]), *words), hopeless=True)
     if pod["metadata"].get("deletionTimestamp"):
-        return Finding("deleted", ("the pod is being deleted by somebody else", *words), hopeless=True)
+        return Finding("deleted", ("the pod is being deleted, not by its trial", *words), hopeless=True)
     if ended or status.get("phase") in ("Failed", "Succeeded"):
         return Finding("ended", (f"phase {status.get('phase')}", *words), hopeless=True)
     return None

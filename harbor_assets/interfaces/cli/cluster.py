@@ -18,7 +18,7 @@ Overlay = Annotated[
     Literal["test", "dev", "production", "ack"],
     typer.Option("--overlay", help="Which arrangement: deploy/overlays/NAME.", show_default=False),
 ]
-Namespace = Annotated[str, typer.Option("--namespace", metavar="NS", help="Namespace to install into.")]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NS", help="Namespace of the installation.")]
 KubeContext = Annotated[
     str | None,
     typer.Option("--kube-context", metavar="NAME", help="Context of the kubeconfig.", show_default="the current one"),

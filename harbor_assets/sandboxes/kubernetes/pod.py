@@ -386,8 +386,8 @@ class SandboxPod:
                 self._history.append(self.state)
             self.state = pod
         self.gone = True
-        if not self._ended.is_set():
-            self._log.info("sandbox %s is gone: somebody deleted it", self.name)
+        if not self._ended.is_set() and self.uid is not None:  # else it never was
+            self._log.info("sandbox %s is gone: it was deleted, not by its trial", self.name)
         self._ended.set()
         self._changed.set()
 
