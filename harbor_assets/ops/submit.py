@@ -100,9 +100,9 @@ class Submission(dg.Config):
                 timeout_seconds=self.timeout_seconds,
             )
         except ValidationError as error:
-            told = (f" {at['input']!r}" if at["loc"][-1] != "env_vars" else "" for at in error.errors())
             problems = "; ".join(
-                f"{at['loc'][-1]}{shown}: {at['msg']}" for at, shown in zip(error.errors(), told, strict=True)
+                f"{at['loc'][-1]}{'' if 'env_vars' in at['loc'] else f' {at["input"]!r}'}: {at['msg']}"
+                for at in error.errors()
             )
             raise dg.Failure(f"The run was not submitted: {problems}", allow_retries=False) from None
 

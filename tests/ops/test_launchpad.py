@@ -12,7 +12,7 @@ from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.requests import RunRequest, SandboxRequest
 from harbor_assets.interfaces.publisher import Publisher
 from harbor_assets.jobs import publish_suite, submit_evaluation
-from harbor_assets.ops.submit import Sandbox
+from harbor_assets.ops.submit import Sandbox, Submission
 from harbor_assets.partitions import run_task_key
 from harbor_assets.wiring import local_services
 from tests.suites.make import bad_toml, make_suite, make_task
@@ -134,3 +134,11 @@ def test_trial_results_made_by_hand_leave_nothing_behind():
         with pytest.raises(dg.DagsterInvalidConfigError, match="job submit_evaluation"):
             job.execute_in_process(instance=instance, partition_key=key, tags={"harbor/run_id": RUN})
         assert instance.get_runs() == []
+
+
+def test_no_value_of_an_agents_variable_is_told() -> None:
+    for variables in ({"API_TOKEN": "s3cr3t-value"}, {"LOG": "s3cr3t-value" * 4000}):
+        with pytest.raises(dg.Failure) as refused:
+            Submission(taskset="w/s", agent_env=variables).request()
+        assert "The run was not submitted" in str(refused.value)
+        assert "s3cr3t" not in str(refused.value)
