@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from harbor_assets.cluster import diagnosis
 from harbor_assets.cluster.client import ClusterClient
 from harbor_assets.cluster.looking import look_at
-from harbor_assets.cluster.manifests import RUN_TAG, TIMEOUT_TAG, task_index
+from harbor_assets.cluster.manifests import COMPONENT_LABEL, RUN_TAG, RUN_WORKER, TIMEOUT_TAG, task_index
 from harbor_assets.cluster.reaper import Reaped, Why, reap, remove_run
 from harbor_assets.cluster.settlement import Tried
 from harbor_assets.domain.errors import Broken, NotFound, Refused, ServiceUnavailable
@@ -35,7 +35,7 @@ PARTITIONS = "run_task"  # as in partitions.py, which this layer cannot import; 
 RUN_PARTITIONS = "run"
 DEFINITIONS = "harbor_assets.definitions"
 LOCK = "executions"
-WORKER = "app.kubernetes.io/component=run_worker"
+WORKER = f"{COMPONENT_LABEL}={RUN_WORKER}"
 UNBORN_SECONDS = 300.0  # a Job is made within a second of its run's launch, or its maker was killed in between
 
 

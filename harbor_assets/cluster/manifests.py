@@ -12,6 +12,7 @@ RUN_LABEL = "harbor/run-id"
 TASK_LABEL = "harbor/task"
 ROLE_LABEL, SETTLING = "harbor/role", "settle"  # of the Job that merges an ended run
 COMPONENT_LABEL, SANDBOX = "app.kubernetes.io/component", "sandbox"  # as sandboxes/kubernetes marks its pods
+RUN_WORKER, STEP_WORKER = "run_worker", "step_worker"  # components, as dagster-k8s marks its pods
 RUN_TAG = "harbor/run_id"  # of a Dagster run; as in assets/runs.py, which this layer cannot import
 TIMEOUT_TAG = "harbor/timeout_seconds"
 

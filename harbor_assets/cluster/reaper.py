@@ -157,8 +157,8 @@ def _old(items: Iterable[Object], now: datetime) -> list[Object]:
 
 def _orphans(jobs: Iterable[Object], pods: Iterable[Object]) -> Iterable[tuple[str, str]]:
     """(run id, pod) of sandboxes that belong to a Job that is gone or over, and of those whose time to be looked at is
-    over. A worker that ends removes its own; one
-    that was killed would leave its sandbox, and what it holds of the node, until the whole run has ended."""
+    over. A worker that ends removes its own; one that was killed would leave its sandbox, and what it holds of the
+    node, until the whole run has ended."""
     living = {job["metadata"]["uid"] for job in jobs if not job_is_over(job)}
     for pod in pods:
         meta = pod["metadata"]

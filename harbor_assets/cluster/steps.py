@@ -26,7 +26,15 @@ from harbor_assets.cluster import diagnosis
 from harbor_assets.cluster.client import ClusterClient, Object
 from harbor_assets.cluster.launcher import ClusterRunLauncher
 from harbor_assets.cluster.looking import look_at
-from harbor_assets.cluster.manifests import RUN_TAG, TASK_LABEL, TIMEOUT_TAG, step_config, step_job_name
+from harbor_assets.cluster.manifests import (
+    COMPONENT_LABEL,
+    RUN_TAG,
+    STEP_WORKER,
+    TASK_LABEL,
+    TIMEOUT_TAG,
+    step_config,
+    step_job_name,
+)
 from harbor_assets.domain.errors import Conflict, NotFound, Refused, ServiceUnavailable
 from harbor_assets.domain.plans import RUN_TIMEOUT_MAX_SECONDS
 
@@ -212,7 +220,7 @@ class JobSteps(K8sStepHandler):
 
 
 def _steps_of(dagster_run_id: str) -> str:
-    return f"dagster/run-id={dagster_run_id},app.kubernetes.io/component=step_worker"
+    return f"dagster/run-id={dagster_run_id},{COMPONENT_LABEL}={STEP_WORKER}"
 
 
 class JobExecutor(StepDelegatingExecutor):

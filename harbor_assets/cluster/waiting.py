@@ -6,19 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harbor_assets.cluster.diagnosis import events_of, job_is_over, refusal
-from harbor_assets.cluster.manifests import ROLE_LABEL, SETTLING, TASK_LABEL
+from harbor_assets.cluster.manifests import (
+    COMPONENT_LABEL,
+    ROLE_LABEL,
+    RUN_WORKER,
+    SANDBOX,
+    SETTLING,
+    STEP_WORKER,
+    TASK_LABEL,
+)
 from harbor_assets.domain.pods import WAITS_FOR, Finding, diagnose, quota
 from harbor_assets.domain.waiting import RunWaits, Wait, WaitReason, wait
 from harbor_assets.engine.account import Lost
 
 type Object = Mapping[str, Any]
 
-COMPONENT = "app.kubernetes.io/component"
-RUN_WORKER, STEP_WORKER, SANDBOX = "run_worker", "step_worker", "sandbox"
 _FAULTS = ("Failed", "Inspect", "NetworkNotReady", "Err")  # first words of events that say what goes wrong at a start
-_PREEMPTION = re.compile(
-    r"\.?(?: no new claims to deallocate,)? preemption: .*", re.DOTALL
-)  # the scheduler's second half is about other pods
+# The scheduler's second half is about other pods
+_PREEMPTION = re.compile(r"\.?(?: no new claims to deallocate,)? preemption: .*", re.DOTALL)
 _FORBIDDEN = re.compile(r'^pods "[^"]*" is forbidden: ')  # each try has another name, and so another sentence
 
 _REASONS: Mapping[str, tuple[WaitReason, str]] = {
@@ -89,8 +94,11 @@ def _of_run(seen: Seen, standing: Standing) -> Wait | None:
     if standing.queued:
         return wait(WaitReason.QUEUED, f"in the queue of runs; {standing.others} others are being run")
     for whose, mine in (
-        ("the run worker", lambda item: _label(item, COMPONENT) == RUN_WORKER and _label(item, ROLE_LABEL) is None),
-        ("the first step", lambda item: _label(item, COMPONENT) == STEP_WORKER and _task(item) is None),
+        (
+            "the run worker",
+            lambda item: _label(item, COMPONENT_LABEL) == RUN_WORKER and _label(item, ROLE_LABEL) is None,
+        ),
+        ("the first step", lambda item: _label(item, COMPONENT_LABEL) == STEP_WORKER and _task(item) is None),
         ("the step that merges the results", lambda item: _label(item, ROLE_LABEL) == SETTLING),
     ):
         jobs = [job for job in seen.jobs if mine(job) and not job_is_over(job)]
@@ -103,14 +111,14 @@ def _of_run(seen: Seen, standing: Standing) -> Wait | None:
 
 
 def _of_task(job: Object | None, pods: Sequence[Object], events: Sequence[Object]) -> Wait | None:
-    workers = [pod for pod in pods if _label(pod, COMPONENT) == STEP_WORKER]
+    workers = [pod for pod in pods if _label(pod, COMPONENT_LABEL) == STEP_WORKER]
     if said := _of_pods(job, workers, events, "its worker"):
         return said
     for worker in workers:
         if told := (worker["metadata"].get("annotations") or {}).get(WAITS_FOR):
             return _of_refusal(told, "its sandbox")
     for pod in pods:
-        if _label(pod, COMPONENT) == SANDBOX:
+        if _label(pod, COMPONENT_LABEL) == SANDBOX:
             whose = "its verifier's sandbox" if _label(pod, ROLE_LABEL) == "verifier" else "its sandbox"
             if said := _of_pod(pod, events, whose):
                 return said

@@ -13,6 +13,7 @@ def replace_file(path: Path, data: bytes, *, mode: int) -> None:
     beside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

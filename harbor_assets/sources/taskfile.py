@@ -1,8 +1,6 @@
 """Write into a task.toml that people wrote: comments, order and format stay; a file is changed whole or not at all."""
 
-import os
 import stat
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table, Whitespace
 
 from harbor_assets.domain.errors import Refused
+from harbor_assets.settings.replacing import replace_file
 from harbor_assets.sources.archive import no_space, open_regular
 
 MAX_BYTES = 1 << 20  # as of an archive
@@ -109,16 +108,6 @@ def write_text(path: Path, text: str) -> None:
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         with no_space(f"{path} was written"):
-            descriptor, name = tempfile.mkstemp(prefix=".task.toml.", dir=path.parent)
-            beside = Path(name)
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                beside.chmod(mode)
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+            replace_file(path, text.encode(), mode=mode)
     except OSError as error:
         raise Refused(f"{path} cannot be written: {error.strerror or error}") from error

@@ -22,8 +22,7 @@ def look(settings: Settings) -> Iterator[Finding]:
 
 def _home(settings: Settings) -> Iterator[Finding]:
     home = settings.home
-    there = next(folder for folder in (home, *home.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(_nearest(home)).free
     if free < FEW_BYTES:
         yield warn(
             "disk", f"{free / 2**30:.1f} GB are free for {home}", "Free some, or set HARBOR_ASSETS_HOME elsewhere"
