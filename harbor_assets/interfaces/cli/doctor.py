@@ -81,15 +81,13 @@ def _findings(
 
 
 def _cluster(settings: "Settings", namespace: str, context: str | None, image: str | None) -> "Iterator[Finding]":
-    import re
-
     from harbor_assets.domain.errors import Refused
     from harbor_assets.interfaces.deployment.kubectl import Kubectl
+    from harbor_assets.interfaces.deployment.manifests import check_name
     from harbor_assets.interfaces.doctor.cluster import ClusterDoctor
     from harbor_assets.interfaces.doctor.findings import fail
 
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace):
-        raise Refused(f"{namespace!r} is no name of a namespace: at most 63 of a-z, 0-9 and -, not at its ends")
+    check_name(namespace)
     try:
         kubectl = Kubectl(context)
     except Refused as refused:

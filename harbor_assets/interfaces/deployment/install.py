@@ -1,7 +1,6 @@
 """`cluster install` and `cluster uninstall`."""
 
 import base64
-import re
 import secrets
 import tempfile
 import time
@@ -14,7 +13,7 @@ from harbor_assets.domain.errors import Problem, Refused, ServiceUnavailable
 from harbor_assets.interfaces.deployment import manifests, source
 from harbor_assets.interfaces.deployment.given import access_file, check_given
 from harbor_assets.interfaces.deployment.kubectl import Kubectl, build, check_builder, lines
-from harbor_assets.interfaces.deployment.manifests import MINE, OURS, PART_OF, Install, Object, adapt
+from harbor_assets.interfaces.deployment.manifests import MINE, OURS, PART_OF, Install, Object, adapt, check_name
 from harbor_assets.interfaces.deployment.waiting import POLL_SECONDS, Say, rolled_out, wait
 
 OVERLAYS = ("test", "dev", "production", "ack")
@@ -184,8 +183,7 @@ def addresses(nodes: Iterable[Object]) -> Iterator[str]:
 
 
 def _check_namespace(kubectl: Kubectl, name: str) -> None:
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
-        raise Refused(f"{name!r} is no name of a namespace: at most 63 of a-z, 0-9 and -, which is not at its ends")
+    check_name(name)
     found = kubectl.get("namespace", name)
     if found is None:
         return

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from harbor_assets.domain.errors import Refused
 from harbor_assets.sandboxes.kubernetes.network import policies
 
 Object = dict[str, Any]
@@ -107,6 +109,14 @@ def _secret(name: str, data: Mapping[str, str], namespace: str) -> Object:
         "metadata": {"name": name, "namespace": namespace, "labels": {PART_OF: OURS}},
         "stringData": dict(data),
     }
+
+
+def check_name(namespace: str) -> None:
+    """Raises `Refused` for what can be the name of no namespace."""
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace):
+        raise Refused(
+            f"{namespace!r} is no name of a namespace: at most 63 of a-z, 0-9 and -, which is not at its ends"
+        )
 
 
 def environment(objects: Iterable[Object]) -> dict[str, str]:
