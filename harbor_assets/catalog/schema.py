@@ -23,11 +23,12 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 # Every version of the schema, oldest first: the names of the scripts in migrations/versions. After 0006 a name says
-# which programs still work on it: `0007-since-0006` those that know 0006, as it only adds what they need not know of.
-# A change that they would break on, or break, ends that: `0008-since-0008`. See docs/cluster.md, "Going back".
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+# which programs still work on it: `0007_since_0006` those that know 0006, as it only adds what they need not know of.
+# A change that they would break on, or break, ends that: `0008_since_0008`. See docs/cluster.md, "Going back". Alembic
+# takes no "-" in a name.
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007_since_0006")
 HEAD = REVISIONS[-1]
-_NAME = re.compile(r"([0-9]{4})-since-([0-9]{4})")
+_NAME = re.compile(r"([0-9]{4})_since_([0-9]{4})")
 
 
 def works_here(version: str, head: str = HEAD) -> bool:
@@ -271,3 +272,17 @@ def _eval_table(name: str) -> Table:
 # Evaluations of given outputs: what was asked, and what came of it. Either can be deleted without the other.
 EVAL_JOBS = _eval_table("eval_jobs")
 EVAL_RESULTS = _eval_table("eval_results")
+
+# What is said of a task's revision or of a run. `subject` is the SHA-256 of workspace and subject: with long names the
+# text would be above what an index of Postgres holds.
+MARKS = Table(
+    "marks",
+    METADATA,
+    Column("subject", String(64), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("workspace", String(255), nullable=False),
+    Column("verdict", String(32), nullable=False),
+    Column("at", Utc, nullable=False),
+    Column("body", Text, nullable=False),
+    Index(None, "workspace", "at"),
+)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from harbor_assets.engine.agent_evals import AgentEvals
     from harbor_assets.engine.evaluations import Evaluations
+    from harbor_assets.engine.mark_ports import MarkCatalog
     from harbor_assets.engine.metric_ports import MetricCatalog
     from harbor_assets.engine.ports import Artifacts, ProjectCatalog, TaskCatalog, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
@@ -29,6 +30,7 @@ class Backend:
     verifier: "TaskVerifier"
     images: "TasksetImages"
     metrics: "MetricCatalog"
+    marks: "MarkCatalog"
     agent_evals: "Callable[[], AgentEvals]"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
@@ -45,6 +47,7 @@ class Backend:
             scratch=scratch,
             images=services.taskset_images,
             metrics=services.catalog,
+            marks=services.catalog,
             agent_evals=lambda: services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,

@@ -126,7 +126,7 @@ def test_a_catalog_of_a_newer_version_is_left_alone(url: str) -> None:
         assert stored_version(connection) == "from-the-future"
 
 
-ADDED = "0042-since-0006"  # a later version, which only adds
+ADDED = "0042_since_0006"  # a later version, which only adds
 ADDING = [
     "CREATE TABLE notes (id INTEGER PRIMARY KEY)",
     "ALTER TABLE runs ADD COLUMN note TEXT",
@@ -156,14 +156,14 @@ def test_an_earlier_version_goes_on_working_on_a_schema_that_only_got_more(url: 
 @pytest.mark.parametrize(
     ("version", "head", "works"),
     [
-        ("0007-since-0006", "0006", True),
-        ("0009-since-0006", "0007-since-0006", True),
-        ("0009-since-0009", "0008-since-0006", False),
-        ("0007-since-0006", "0005", False),
-        ("0007-since-0006", "0007-since-0007", False),  # no newer one: another program's
+        ("0007_since_0006", "0006", True),
+        ("0009_since_0006", "0007_since_0006", True),
+        ("0009_since_0009", "0008_since_0006", False),
+        ("0007_since_0006", "0005", False),
+        ("0007_since_0006", "0007_since_0007", False),  # no newer one: another program's
         ("0007", "0006", False),
-        ("0007-since-0006 ", "0006", False),
-        ("0007-since-0006", "next", False),
+        ("0007_since_0006 ", "0006", False),
+        ("0007_since_0006", "next", False),
     ],
 )
 def test_a_version_says_by_its_name_who_works_on_it(version: str, head: str, works: bool) -> None:
@@ -197,7 +197,7 @@ def lost(before: Connection, after: Connection) -> list[str]:
 
 def test_names_after_0006_say_who_works_on_them_and_the_scripts_keep_it(tmp_path: Path) -> None:
     for place, name in enumerate(REVISIONS[6:], start=7):
-        assert re.fullmatch(rf"{place:04}-since-[0-9]{{4}}", name), f"{name}: see schema.REVISIONS"
+        assert re.fullmatch(rf"{place:04}_since_[0-9]{{4}}", name), f"{name}: see schema.REVISIONS"
         since = next(known for known in REVISIONS if known[:4] == name[-4:])
         urls = {version: f"sqlite:///{tmp_path / f'{place}-{version}.db'}" for version in (since, name)}
         for version, url in urls.items():

@@ -12,6 +12,7 @@ from harbor_assets.domain.access import anywhere
 from harbor_assets.domain.errors import Conflict, Malformed, NotFound, Problem, Refused
 from harbor_assets.domain.facts import passing_facts, task_facts, taskset_facts
 from harbor_assets.domain.filters import Fact, Filter, holds
+from harbor_assets.domain.marks import Mark, MarkKind, Verdict, order
 from harbor_assets.domain.names import Ref, is_digest, name_problem, tag_problem
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
@@ -152,7 +153,7 @@ class _Records[R: Record]:
 
 
 class MemoryCatalog:
-    """`TaskCatalog`, `ProjectCatalog` and `RunCatalog` in dicts."""
+    """`TaskCatalog`, `ProjectCatalog`, `RunCatalog` and `MarkCatalog` in dicts."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -168,6 +169,7 @@ class MemoryCatalog:
         self._begun: dict[str, int] = {}  # run -> outcomes when a worker last took it up
         self._outcomes: dict[str, dict[tuple[int, int], TrialOutcome]] = {}
         self._tries: dict[str, dict[tuple[int, int], dict[datetime, str]]] = {}
+        self._marks: dict[tuple[str, str, MarkKind], Mark] = {}
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
@@ -469,6 +471,35 @@ class MemoryCatalog:
             self.get_run(run_id)
             begun = self._tries[run_id].items()
             return {trial: sorted(each.items()) for trial, each in begun if index in (None, trial[0])}
+
+    # --- marks ----------------------------------------------------------------------------------------------------
+
+    def put_mark(self, mark: Mark) -> None:
+        with self._lock:
+            self._marks[mark.workspace, mark.subject, mark.kind] = mark
+
+    def marks_of(self, workspace: str, subjects: Sequence[str]) -> Mapping[str, Sequence[Mark]]:
+        found: dict[str, list[Mark]] = {}
+        with self._lock:
+            for (where, subject, _), mark in sorted(self._marks.items()):
+                if where == workspace and subject in subjects:
+                    found.setdefault(subject, []).append(mark)
+        return found
+
+    def withdraw_mark(self, workspace: str, subject: str, kind: MarkKind) -> Mark:
+        with self._lock:
+            if (workspace, subject, kind) not in self._marks:
+                raise NotFound(f"Mark not found: {subject}")
+            return self._marks.pop((workspace, subject, kind))
+
+    def list_marks(
+        self, workspace: str, *, verdict: Verdict | None = None, page: int = 1, page_size: int = 100
+    ) -> Page[Mark]:
+        with self._lock:
+            here = [
+                mark for mark in self._marks.values() if mark.workspace == workspace and verdict in (None, mark.verdict)
+            ]
+        return _page(sorted(here, key=order, reverse=True), page, page_size)
 
     def _change(self, run_id: str, **values: Any) -> Run:
         run = self.get_run(run_id)

@@ -136,6 +136,7 @@ class World:
             images=self.taskset_images,
             projects=self.catalog,
             metrics=self.catalog,
+            marks=self.catalog,
             agent_evals=lambda: self.agent_evals,
         )
 
