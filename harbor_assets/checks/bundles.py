@@ -6,16 +6,19 @@ from typing import Any
 
 import dagster as dg
 
-from harbor_assets.engine.inspection import COMPLETE, COVERAGE, DIGESTS, FINITE, Finding
+from harbor_assets.engine.inspection import COMPLETE, COVERAGE, DIGESTS, DOUBLES, FINITE, RANGE, Finding
 from harbor_assets.engine.lifecycle import RunEngine
 from harbor_assets.events.bundles import check_event
 from harbor_assets.partitions import RUNS, quietly
 
 _DESCRIPTIONS = {
     COMPLETE: "Every file of the bundle is there, with a row and the evidence of every planned trial.",
+    DOUBLES: "No trial stands in a file of the bundle twice, and none that was not planned.",
     FINITE: "Every score is a finite number, and exactly the scored trials have a reward.",
+    RANGE: "Every reward lies from 0 to 1. A warning if not: a task may count otherwise, but its suite should know.",
     DIGESTS: "The bundle says what the catalog's outcome rows say; tasks and archives are those that were planned.",
-    COVERAGE: "Every planned trial was scored. A warning if not: the mean is then right, but rests on less.",
+    COVERAGE: "As many planned trials were scored as the run asks for (--min-coverage). Where it asks for nothing, a "
+    "trial that was not scored is a warning: the mean is then right, but rests on less.",
 }
 
 

@@ -31,6 +31,8 @@ SandboxKind = Literal["process", "docker", "podman", "kubernetes"]
 ENGINES: tuple[SandboxKind, ...] = ("docker", "podman")
 SandboxWord = Literal["auto", "process", "docker", "podman", "kubernetes"]  # as a request names one
 
+MinCoverage = Annotated[float, Field(gt=0, le=1)]  # of a run's planned trials, the share that must be scored
+
 
 class Sizing(Frozen):
     """What replaces task.toml's values for the agent's sandbox; None keeps the task's own. Cores and megabytes."""
@@ -123,6 +125,7 @@ class RunPlan(Frozen):
     n_concurrent: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=1000)
     timeout_seconds: int = Field(default=RUN_TIMEOUT_SECONDS, ge=1, le=RUN_TIMEOUT_MAX_SECONDS)
     reward_key: str = "reward"
+    min_coverage: MinCoverage | None = None  # None: no share is asked for, and one below 1 is a warning
     keep_seconds: int | None = None  # how long a sandbox stays after its trial, to be looked at; None: not at all
     agent_timeout_multiplier: float | None = None  # of each task's [agent] timeout_sec; None: as it is
     harbor_version: str

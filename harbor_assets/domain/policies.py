@@ -29,6 +29,11 @@ class PolicyCoverage(Frozen):
     of_trials: int
     of_tasks: int
 
+    @property
+    def share(self) -> float:
+        """Of the planned trials, those with a reward; 0 of nothing."""
+        return self.trials / self.of_trials if self.of_trials else 0.0
+
 
 class ConfidenceInterval(Frozen):
     """`low` to `high` at `level`. `method`: `wilson` for rates, `student` for other means, `_clustered` by task."""

@@ -23,7 +23,7 @@ from harbor_assets.domain.placement import (
     Toleration,
     label_problem,
 )
-from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, RUN_ID, SandboxWord, SkippedTask
+from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, RUN_ID, MinCoverage, SandboxWord, SkippedTask
 from harbor_assets.domain.retries import RETRIES_MAX
 from harbor_assets.domain.tasks import Body
 
@@ -154,20 +154,29 @@ class RequestFile(Body):
     spec: Wanted = Wanted()
     execution: Execution
     timeout_seconds: int | None = Field(default=None, ge=1)
+    min_coverage: MinCoverage | None = None
 
     def request(self, tasks: TaskSelection, skipped: list[SkippedTask]) -> "RunRequest":
         """The request for these tasks."""
         spec = Spec(target=self.spec.target, publication=self.spec.publication, tasks=tasks)
-        return RunRequest(spec=spec, execution=self.execution, timeout_seconds=self.timeout_seconds, skipped=skipped)
+        return RunRequest(
+            spec=spec,
+            execution=self.execution,
+            timeout_seconds=self.timeout_seconds,
+            min_coverage=self.min_coverage,
+            skipped=skipped,
+        )
 
 
 class RunRequest(Body):
-    """The body of `POST .../agent-evaluate/runs`. `skipped` records what `--skip-invalid` left out of the suite;
+    """The body of `POST .../agent-evaluate/runs`. `min_coverage`: the share of its trials that must be scored for the
+    run's check to pass. `skipped` records what `--skip-invalid` left out of the suite;
     `rerun_of` names the run of the same workspace whose tasks these are, run again."""
 
     spec: Spec
     execution: Execution = Execution()
     timeout_seconds: int | None = Field(default=None, ge=1)
+    min_coverage: MinCoverage | None = None
     skipped: list[SkippedTask] = []
     rerun_of: str | None = Field(default=None, pattern=RUN_ID)
 

@@ -80,10 +80,12 @@ def request_again(plan: RunPlan, indexes: Sequence[int]) -> RunRequest:
                 cpus=sizing.cpus,
                 memory_mb=sizing.memory_mb,
                 storage_mb=sizing.storage_mb,
+                keep_seconds=plan.keep_seconds,
             ),
             max_concurrent_task_jobs=plan.n_concurrent,
         ),
         timeout_seconds=plan.timeout_seconds,
+        min_coverage=plan.min_coverage,
         rerun_of=plan.run_id,
     )
 

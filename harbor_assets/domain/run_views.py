@@ -22,6 +22,7 @@ def run_summary(run: Run, counts: Mapping[str, int], waiting: Wait | None = None
         taskset_ref=plan.taskset_ref,
         agent=plan.agent.name,
         reward_key=plan.reward_key,
+        min_coverage=plan.min_coverage,
         sandbox=plan.sandbox.kind,
         sandbox_why=plan.sandbox.why,
         sandbox_notes=plan.sandbox.notes,

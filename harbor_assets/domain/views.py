@@ -23,8 +23,8 @@ class Pagination(Frozen):
 class RunSummary(Frozen):
     """One run in a list or a status. `counts`: outcomes so far, only those above zero. Times are UTC.
 
-    `rerun_of`: the run whose tasks this one runs again. `waiting`: what keeps the run as a whole from being at work;
-    told in a status, not in lists.
+    `min_coverage`: the share of its trials that is asked to be scored, if one is. `rerun_of`: the run whose tasks this
+    one runs again. `waiting`: what keeps the run as a whole from being at work; told in a status, not in lists.
     """
 
     id: str
@@ -35,6 +35,7 @@ class RunSummary(Frozen):
     taskset_ref: str
     agent: str
     reward_key: str = "reward"
+    min_coverage: float | None = None
     sandbox: str
     sandbox_why: str
     sandbox_notes: tuple[str, ...] = ()

@@ -1,13 +1,16 @@
 """Whether a merged bundle can be trusted: read back from the store and held against the run's plan and outcome rows.
 
-The four findings, in this order:
+The findings, in this order:
 
-=================  ================================================================================================
-`bundle_complete`  every file is there, and a row and the evidence of every planned trial
-`scores_finite`    every score is a finite number, and exactly the scored trials have a reward
-`digests_match`    rows and figures are those of the catalog; tasks and archives are those that were planned
-`coverage`         every planned trial was scored: a warning, since a mean over fewer is right, but rests on less
-=================  ================================================================================================
+===================  ==============================================================================================
+`bundle_complete`    every file is there, and a row and the evidence of every planned trial
+`no_doubles`         no trial stands in a file twice, and none that was not planned
+`scores_finite`      every score is a finite number, and exactly the scored trials have a reward
+`rewards_in_range`   every reward lies from 0 to 1: a warning, since a task may count otherwise
+`digests_match`      rows and figures are those of the catalog; tasks and archives are those that were planned
+`coverage`           as many planned trials were scored as the run asks for (`min_coverage`). Where it asks for
+                     nothing, one that was not scored is a warning: a mean over fewer is right, but rests on less
+===================  ==============================================================================================
 """
 
 import hashlib
@@ -15,19 +18,21 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from harbor_assets.domain import bundle
 from harbor_assets.domain.archives import archive_key
 from harbor_assets.domain.errors import HarborAssetsError, NotFound
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
+from harbor_assets.domain.plans import trial_id
 from harbor_assets.domain.policies import account
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.domain.text import visible
 from harbor_assets.engine.ports import Artifacts
 
-COMPLETE, FINITE, DIGESTS, COVERAGE = "bundle_complete", "scores_finite", "digests_match", "coverage"
+COMPLETE, DOUBLES, FINITE = "bundle_complete", "no_doubles", "scores_finite"
+RANGE, DIGESTS, COVERAGE = "rewards_in_range", "digests_match", "coverage"
 FILES = (
     bundle.MANIFEST,
     bundle.METADATA,
@@ -70,7 +75,9 @@ class Inspection:
         """The findings of those names, all if None. What cannot be read is a finding, not an error."""
         looks: dict[str, Callable[[], Finding]] = {
             COMPLETE: self._complete,
+            DOUBLES: self._doubles,
             FINITE: self._finite,
+            RANGE: self._range,
             DIGESTS: self._digests,
             COVERAGE: self._coverage,
         }
@@ -81,7 +88,7 @@ class Inspection:
                 yield Finding(name, passed=False, text=f"the bundle cannot be read: {visible(str(error))}")
 
     def _complete(self) -> Finding:
-        planned = {(task.index, k) for task in self.run.plan.tasks for k in range(1, self.run.plan.n_attempts + 1)}
+        planned = self._planned()
         found, folders = set[str](), set[str]()
         depth = 4  # evidence/harbor/<task>/<trial>
         for path, _ in self.artifacts.list(bundle_key(self.run.id)):
@@ -92,18 +99,42 @@ class Inspection:
         faults = [
             *(f"{name} is missing" for name in FILES if name not in found),
             *(f"{bundle.OUTCOMES} has no row of task {i} trial {k}" for i, k in sorted(planned - kept.keys())),
-            *(f"{bundle.OUTCOMES} has a row of task {i} trial {k}, not planned" for i, k in kept.keys() - planned),
-            *(f"{bundle.OUTCOMES} has {n} rows of task {i} trial {k}" for (i, k), n in kept.items() if n > 1),
             *(
                 f"{row.trial_id} has no evidence at {row.evidence}"
                 for row in self.rows
                 if row.evidence and row.evidence not in folders
             ),
         ]
-        if (trials := sum(1 for _ in self._lines(bundle.TRIALS))) != len(planned):
-            faults.append(f"{bundle.TRIALS} has {trials} rows, {len(planned)} trials were planned")
+        for name, at in ((bundle.TRIALS, "id"), (bundle.SCORES, "trial_id")):
+            there = {line[at] for line in self._lines(name)}
+            faults += [f"{name} has no row of {trial}" for trial in sorted(self._ids() - there)]
         facts = {"trials_planned": len(planned), "rows": kept.total(), "evidence_folders": len(folders) - len(found)}
         return _finding(COMPLETE, faults, f"all {len(planned)} planned trials and all files are there", facts)
+
+    def _doubles(self) -> Finding:
+        """Of trials by (index, k) or id; a score is one of a trial and a metric."""
+        rows = Counter((line["index"], line["k"]) for line in self._lines(bundle.OUTCOMES))
+        planned, ids = self._planned(), self._ids()
+        faults = [
+            *(f"{bundle.OUTCOMES} has {n} rows of task {i} trial {k}" for (i, k), n in rows.items() if n > 1),
+            *(f"{bundle.OUTCOMES} has a row of task {i} trial {k}, not planned" for i, k in rows.keys() - planned),
+        ]
+        trials = Counter((line["id"],) for line in self._lines(bundle.TRIALS))
+        scores = Counter((line["trial_id"], line["metric_type"]) for line in self._lines(bundle.SCORES))
+        for name, found in ((bundle.TRIALS, trials), (bundle.SCORES, scores)):
+            faults += [f"{name} has {n} rows of {' '.join(row)}" for row, n in found.items() if n > 1]
+            faults += [f"{name} has a row of {row[0]}, not planned" for row in found if row[0] not in ids]
+        facts = {"rows": rows.total(), "trials": trials.total(), "scores": scores.total()}
+        return _finding(DOUBLES, faults, f"each of {len(planned)} planned trials stands once in each file", facts)
+
+    def _range(self) -> Finding:
+        outside = [
+            f"{row.trial_id} has the reward {row.reward:g}"
+            for row in self.rows
+            if row.reward is not None and not 0 <= row.reward <= 1
+        ]
+        found = _finding(RANGE, outside, "every reward lies from 0 to 1", {"outside": len(outside)})
+        return replace(found, warning=True)
 
     def _finite(self) -> Finding:
         faults: list[str] = []
@@ -175,8 +206,20 @@ class Inspection:
         text = f"scored {cover.trials} of {cover.of_trials} trials, {cover.tasks} of {cover.of_tasks} tasks"
         if missing:
             text += f"; not scored: {', '.join(f'{n} {name}' for name, n in missing.items())}"
-        share = cover.trials / cover.of_trials if cover.of_trials else 0.0
-        return Finding(COVERAGE, not missing, text, warning=True, facts={"share_scored": share, **missing})
+        facts: dict[str, Any] = {"share_scored": cover.share, **missing}
+        asked = self.run.plan.min_coverage
+        if asked is None:
+            return Finding(COVERAGE, not missing, text, warning=True, facts=facts)
+        text += f"; the run asks for a share of {asked:g}"
+        return Finding(COVERAGE, cover.share >= asked, text, facts={**facts, "min_coverage": asked})
+
+    def _planned(self) -> set[tuple[int, int]]:
+        plan = self.run.plan
+        return {(task.index, k) for task in plan.tasks for k in range(1, plan.n_attempts + 1)}
+
+    def _ids(self) -> set[str]:
+        plan = self.run.plan
+        return {trial_id(task, k) for task in plan.tasks for k in range(1, plan.n_attempts + 1)}
 
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         with self.artifacts.open(f"{bundle_key(self.run.id)}/{name}") as file:

@@ -114,6 +114,7 @@ class RunPlanner:
             n_concurrent=min(concurrency, sandbox.max_concurrent or concurrency),
             timeout_seconds=times.run_seconds,
             reward_key=target.reward_key,
+            min_coverage=request.min_coverage,
             keep_seconds=execution.sandbox.keep_seconds,
             agent_timeout_multiplier=None if times.multiplier == 1 else times.multiplier,
             harbor_version=self._deployment.harbor_version,

@@ -53,6 +53,11 @@ class Submission(dg.Config):
         default=None, description="Times the time that each task gives its agent. Empty: as the tasks say."
     )
     attempts: int = Field(default=1, description="Trials of each task, from 1 to 1000.")
+    max_retries: int = Field(default=0, description="Tries a trial that errs this many times more.")
+    min_coverage: float | None = Field(
+        default=None,
+        description="Share of trials that must be scored for the run's check to pass. Empty: none is asked.",
+    )
     max_concurrent: int | None = Field(
         default=None, description="Trials at the same time. Empty: as the settings of this home or deployment say."
     )
@@ -80,6 +85,7 @@ class Submission(dg.Config):
                     target=Target(
                         source=AgentSource(name=self.agent),
                         n_attempts=self.attempts,
+                        max_retries=self.max_retries,
                         env_vars=self.agent_env,
                         agent_timeout_multiplier=self.agent_timeout_multiplier,
                     ),
@@ -98,6 +104,7 @@ class Submission(dg.Config):
                     max_concurrent_task_jobs=self.max_concurrent,
                 ),
                 timeout_seconds=self.timeout_seconds,
+                min_coverage=self.min_coverage,
             )
         except ValidationError as error:
             problems = "; ".join(

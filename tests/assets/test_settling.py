@@ -103,7 +103,9 @@ def test_checks_that_are_asked_for_without_a_partition_look_at_the_newest_bundle
     assert place.settle()
     done = definitions.execute_in_process(instance=place.instance)
     found = {event.check_name: event for event in done.get_asset_check_evaluations()}
-    assert found.keys() == {"bundle_complete", "scores_finite", "digests_match", "coverage"}
+    assert found.keys() == {
+        "bundle_complete", "no_doubles", "scores_finite", "rewards_in_range", "digests_match", "coverage",
+    }  # fmt: skip
     assert all((event.description or "").startswith(f"{RUN}: ") for event in found.values())
     assert found["coverage"].partition is None
 

@@ -49,7 +49,7 @@ def test_it_has_the_settings_of_the_old_one_and_its_trials_the_same_keys(cli: Cl
     )
     execution = Execution(sandbox=SandboxRequest(cpus=2, memory_mb=512, storage_mb=99), max_concurrent_task_jobs=2)
     spec = Spec(tasks=TaskSelection(taskset=w.publish("a", "b", "c"), select=["a", "c"]), target=target)
-    request = RunRequest(spec=spec, execution=execution, timeout_seconds=77)
+    request = RunRequest(spec=spec, execution=execution, timeout_seconds=77, min_coverage=0.5)
     old = w.evaluations.submit("default", request).run.id
     assert cli("runs", "rerun", old).code == 0
     first, second = (w.catalog.get_run(run_id).plan for run_id in (old, new_run(w, old)))

@@ -32,6 +32,17 @@ def ended(w: World, *rewards: float | Reason, state: ResultState = ResultState.R
     return run_id
 
 
+@pytest.mark.parametrize(("asked", "told"), [(0.9, True), (0.5, False), (None, False)])
+def test_less_than_the_run_asked_for_is_told_with_its_results(cli: Cli, w: World, asked: float | None, told: bool):
+    tasks = TaskSelection(taskset=w.publish("a", "b"))
+    run_id = w.evaluations.submit("default", RunRequest(spec=Spec(tasks=tasks), min_coverage=asked)).run.id
+    w.end(run_id, 1.0, Reason.REWARD_EMPTY)
+    w.merge(run_id)
+    said = "Too few: a share of 0.5000 was scored, and the run asks for 0.9"
+    assert (said in cli("runs", "results", run_id).out) is told
+    assert (said in cli("runs", "status", run_id, "--watch").out) is told
+
+
 def test_lists_of_runs(cli: Cli, w: World):
     first, second = ended(w, 1.0, Reason.REWARD_EMPTY), submit(w, "a")
     lines = cli("runs", "list").out.splitlines()

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -20,10 +19,10 @@ ARCHIVE = b"an archive"
 type Bundle = tuple[MemoryArtifacts, list[TrialOutcome], Callable[[], dict[str, Finding]]]
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Bundle:
-    """Two tasks, one trial without a score; written as settling writes it."""
-    plan = make_plan(["alpha", "beta"], n_attempts=2)
+@pytest.fixture(params=[None])
+def made(request: pytest.FixtureRequest) -> Bundle:
+    """Two tasks, one trial without a score; written as settling writes it. The parameter: what share is asked for."""
+    plan = make_plan(["alpha", "beta"], n_attempts=2).model_copy(update={"min_coverage": request.param})
     hashed = hashlib.sha256(ARCHIVE).hexdigest()
     plan = plan.model_copy(
         update={"tasks": tuple(task.model_copy(update={"files_hash": hashed}) for task in plan.tasks)}
@@ -75,6 +74,46 @@ def test_a_lost_row_is_missed(made: Bundle):
     findings = look()
     assert "no row of task 0 trial 1" in findings["bundle_complete"].text
     assert failed(findings) == ["bundle_complete", "digests_match"]
+
+
+@pytest.mark.parametrize("made", [0.8], indirect=True)
+def test_less_than_the_run_asks_for_is_an_error(made: Bundle):
+    cover = made[2]()["coverage"]
+    assert (cover.passed, cover.warning, cover.facts["min_coverage"]) == (False, False, 0.8)
+    assert "the run asks for a share of 0.8" in cover.text
+
+
+@pytest.mark.parametrize("made", [0.75], indirect=True)
+def test_as_much_as_the_run_asks_for_passes_though_not_all_is_scored(made: Bundle):
+    assert made[2]()["coverage"].passed
+
+
+@pytest.mark.parametrize("name", [bundle.OUTCOMES, bundle.TRIALS, bundle.SCORES])
+def test_a_row_that_stands_twice_is_found(made: Bundle, name: str):
+    store, _, look = made
+    spoil(store, name, lambda lines: lines.append(lines[0]))
+    finding = look()["no_doubles"]
+    assert not finding.passed
+    assert f"{name} has 2 rows of" in finding.text
+
+
+@pytest.mark.parametrize("name", [bundle.TRIALS, bundle.SCORES])
+def test_a_row_of_a_trial_that_was_not_planned_is_found_and_the_one_it_replaced_is_missed(made: Bundle, name: str):
+    store, rows, look = made
+    at = "id" if name == bundle.TRIALS else "trial_id"
+    spoil(store, name, lambda lines: lines[0].update({at: "another"}))
+    findings = look()
+    assert f"{name} has a row of another, not planned" in findings["no_doubles"].text
+    assert f"{name} has no row of {rows[0].trial_id}" in findings["bundle_complete"].text
+
+
+def test_a_reward_outside_of_0_to_1_is_a_warning(made: Bundle):
+    _, rows, look = made
+    assert look()["rewards_in_range"].passed
+    rows[1] = rows[1].model_copy(update={"reward": 1.5})
+    finding = look()["rewards_in_range"]
+    assert (finding.passed, finding.warning) == (False, True)
+    assert "has the reward 1.5" in finding.text
 
 
 @pytest.mark.parametrize("gone", [bundle.MANIFEST, bundle.REPORT, bundle.SUMMARY])

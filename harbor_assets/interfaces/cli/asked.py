@@ -22,6 +22,7 @@ _FLAGS = {
     "agent_timeout_multiplier": ("--agent-timeout-multiplier", "spec.target.agent_timeout_multiplier"),
     "n_attempts": ("--n-attempts", "spec.target.n_attempts"),
     "max_retries": ("--max-retries", "spec.target.max_retries"),
+    "min_coverage": ("--min-coverage", "min_coverage"),
     "sandbox": ("--sandbox", "execution.sandbox.kind"),
     "profile": ("--sandbox-profile", "execution.sandbox.profile"),
     "n_concurrent": ("--n-concurrent", "execution.max_concurrent_task_jobs"),
@@ -44,6 +45,7 @@ class Asked:
     agent_timeout_multiplier: float | None = None
     n_attempts: int | None = None
     max_retries: int | None = None
+    min_coverage: float | None = None
     sandbox: str | None = None
     profile: str | None = None
     n_concurrent: int | None = None

@@ -105,6 +105,15 @@ MaxRetries = Annotated[
         show_default=False,
     ),
 ]
+MinCoverage = Annotated[
+    float | None,
+    typer.Option(
+        "--min-coverage",
+        metavar="SHARE",
+        help="The share of trials that must be scored, as 0.95; results say so, and the check fails, if fewer were.",
+        show_default=False,
+    ),
+]
 NAttempts = Annotated[
     int | None,
     typer.Option(

@@ -47,6 +47,7 @@ def print_ending(session: Session, status: RunStatus, out: Output) -> None:
         out.line(f"Error: {run.error}")
     account = session.evaluator.runs.results(run.id).account
     _print_policies(account, out)
+    _print_shortfall(run, account, out)
     _print_not_scored(session, status, out)
     _print_flagged(session, status, out)
     if any(map(_not_scored, status.tasks)):
@@ -68,6 +69,12 @@ def _print_policies(account: OutcomeSummary, out: Output) -> None:
     )
     if cover.trials < cover.of_trials:
         out.line(f"Mean {score(zero.mean)} if what is missing counts as zero")
+
+
+def _print_shortfall(run: RunSummary, account: OutcomeSummary, out: Output) -> None:
+    share = account.policies.scored_only.coverage.share
+    if run.min_coverage is not None and share < run.min_coverage:
+        out.line(f"Too few: a share of {score(share)} was scored, and the run asks for {run.min_coverage:g}")
 
 
 def _print_not_scored(session: Session, status: RunStatus, out: Output) -> None:
@@ -203,6 +210,7 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
         ("FIGURE", "VALUE", "95 % INTERVAL", "COVERAGE"),
         [row for name, policy in named for row in _figures(name, policy)],
     )
+    _print_shortfall(status.run, found.account, out)
     out.line()
     sides, hidden = _side_rewards(status)
     rows = [
