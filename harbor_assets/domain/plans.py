@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.outcomes import Frozen
 from harbor_assets.domain.profiles import SandboxProfile
+from harbor_assets.domain.publication import Publication
 from harbor_assets.domain.retries import RETRIES_MAX
 from harbor_assets.domain.tasks import Hex64
 
@@ -131,6 +132,7 @@ class RunPlan(Frozen):
     harbor_version: str
     harbor_assets_version: str
     skipped: tuple[SkippedTask, ...] = ()
+    publication: Publication | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @cached_property
     def _by_index(self) -> dict[int, PlannedTask]:

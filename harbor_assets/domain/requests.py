@@ -24,6 +24,7 @@ from harbor_assets.domain.placement import (
     label_problem,
 )
 from harbor_assets.domain.plans import HARBOR_AGENTS, NON_CALLING_AGENTS, RUN_ID, MinCoverage, SandboxWord, SkippedTask
+from harbor_assets.domain.publication import PublicationRequest
 from harbor_assets.domain.retries import RETRIES_MAX
 from harbor_assets.domain.tasks import Body
 
@@ -113,7 +114,7 @@ class Wanted(Body):
     """The part of a request that does not say which tasks."""
 
     target: Target = Target()
-    publication: dict[str, JsonValue] | None = None
+    publication: PublicationRequest | None = None
 
 
 class Spec(Wanted):
@@ -226,12 +227,7 @@ def key_conflict(key: str, run_id: str, before: str | None, after: str | None) -
 
 def unsupported(wanted: Wanted) -> list[Problem]:
     """What of a request this version cannot do, each by name. Also asked before a suite is published for the run."""
-    problems = list(_agent_problems(wanted.target))
-    if wanted.publication is not None:
-        problems.append(
-            Problem("spec.publication", "runs are not published to an Experiment in this version; take it out")
-        )
-    return problems
+    return list(_agent_problems(wanted.target))
 
 
 def _agent_problems(target: Target) -> Iterator[Problem]:

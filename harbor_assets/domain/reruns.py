@@ -9,6 +9,7 @@ from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.placement import Toleration
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.profiles import SandboxProfile
+from harbor_assets.domain.publication import Intake, Publication, PublicationRequest
 from harbor_assets.domain.requests import (
     AgentSource,
     Execution,
@@ -70,6 +71,7 @@ def request_again(plan: RunPlan, indexes: Sequence[int]) -> RunRequest:
                 reward_key=plan.reward_key,
                 agent_timeout_multiplier=plan.agent_timeout_multiplier,
             ),
+            publication=_published_again(plan.publication) if plan.publication else None,
         ),
         execution=Execution(
             sandbox=SandboxRequest(
@@ -88,6 +90,23 @@ def request_again(plan: RunPlan, indexes: Sequence[int]) -> RunRequest:
         min_coverage=plan.min_coverage,
         rerun_of=plan.run_id,
     )
+
+
+def _published_again(published: Publication) -> PublicationRequest:
+    """A new run is a new Evaluation, unless the one of before was there before it."""
+    about = {
+        "agent_name": published.agent_name,
+        "agent_version": published.agent_version,
+        "required": published.required,
+    }
+    where = {"evaluation_id": published.evaluation}
+    if published.new:
+        where = {
+            "experiment": published.experiment,
+            "dataset_name": published.dataset,
+            "dataset_version": published.dataset_version,
+        }
+    return PublicationRequest(intake=Intake.model_validate({**about, **where}))
 
 
 def _placement(profile: SandboxProfile) -> tuple[dict[str, str], list[Toleration]]:

@@ -20,6 +20,7 @@ def run_summary(run: Run, counts: Mapping[str, int], waiting: Wait | None = None
         phase=run.phase,
         result_state=run.result_state,
         taskset_ref=plan.taskset_ref,
+        publication=plan.publication,
         agent=plan.agent.name,
         reward_key=plan.reward_key,
         min_coverage=plan.min_coverage,

@@ -7,6 +7,7 @@ from pydantic import Field
 from harbor_assets.domain.outcomes import Frozen, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase
 from harbor_assets.domain.plans import SkippedTask
+from harbor_assets.domain.publication import Publication
 from harbor_assets.domain.waiting import Wait
 
 
@@ -24,7 +25,8 @@ class RunSummary(Frozen):
     """One run in a list or a status. `counts`: outcomes so far, only those above zero. Times are UTC.
 
     `min_coverage`: the share of its trials that is asked to be scored, if one is. `rerun_of`: the run whose tasks this
-    one runs again. `waiting`: what keeps the run as a whole from being at work; told in a status, not in lists.
+    one runs again. `publication`: where its trials appear, if anywhere. `waiting`: what keeps the run as a whole from
+    being at work; told in a status, not in lists.
     """
 
     id: str
@@ -33,6 +35,7 @@ class RunSummary(Frozen):
     phase: RunPhase
     result_state: ResultState
     taskset_ref: str
+    publication: Publication | None = Field(default=None, exclude_if=lambda value: value is None)
     agent: str
     reward_key: str = "reward"
     min_coverage: float | None = None

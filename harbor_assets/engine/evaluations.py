@@ -137,7 +137,7 @@ class Evaluations:
 
     def check(self, workspace: str, asked: RunCheck) -> RunChecked:
         """Whether a suite could run as asked, before it is published for that. Raises `Refused` with every problem."""
-        checked = self._planner.check(asked)
+        checked = self._planner.check(workspace, asked)
         if not (asked.stored and self._folders and asked.spec.target.source.name == ORACLE):
             return checked
         more = without_solution(workspace, asked.stored, tasks=self._tasks, folders=self._folders)

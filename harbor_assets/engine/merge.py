@@ -147,6 +147,7 @@ class BundleContent:
             "sandbox_fingerprint": sandbox.fingerprint or "",
             "skipped_tasks": str(len(plan.skipped)),
             "harbor_assets_version": plan.harbor_assets_version,
+            **(plan.publication.labels() if plan.publication else {}),
         }
         return RunMetadata(
             labels={name: value for name, value in labels.items() if value},

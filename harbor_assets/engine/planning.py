@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from harbor_assets.domain import plans
 from harbor_assets.domain.credentials import reference
@@ -16,9 +16,10 @@ from harbor_assets.domain.placement import placed, placement_problems
 from harbor_assets.domain.plans import AgentSpec, PlannedTask, RunPlan, SandboxChoice, SandboxKind, Sizing
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.profiles import SandboxProfile, flag_problems, stretched_problem, task_problems
+from harbor_assets.domain.publication import Intake, Publication
 from harbor_assets.domain.requests import Execution, RunRequest, SandboxRequest, Target, Wanted, unsupported
 from harbor_assets.domain.selection import select_members
-from harbor_assets.domain.tasks import Task, not_harbor
+from harbor_assets.domain.tasks import Task, Taskset, not_harbor
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
 
 ImagesOf = Callable[[SandboxKind], Images | None]
@@ -41,11 +42,23 @@ class Deployment:
     variables_setting: str = ""
 
 
+class Destinations(Protocol):
+    """Where runs may be published: the Experiments and Evaluations of workspaces."""
+
+    def problems(self, workspace: str, intake: Intake) -> Sequence[Problem]:
+        """What keeps a run from being published there: nothing of that name, most of all."""
+        ...
+
+    def of(self, workspace: str, intake: Intake, taskset: Taskset, *, agent: str, run_id: str) -> Publication:
+        """What the plan says of it. Raises `Refused` if there are problems."""
+        ...
+
+
 class RunPlanner:
     """Makes plans of requests. Stores nothing, starts nothing.
 
     `profiles` are those of a deployment; None where sandboxes have none (a laptop). `images_of`: the images for one
-    kind of sandbox; None for one that needs none.
+    kind of sandbox; None for one that needs none. `destinations`: None where nothing can be published.
     """
 
     def __init__(
@@ -57,7 +70,9 @@ class RunPlanner:
         profiles: Profiles | None,
         images_of: ImagesOf,
         clock: Callable[[], datetime],
+        destinations: Destinations | None = None,
     ) -> None:
+        self._destinations = destinations
         self._tasks, self._sandboxes, self._deployment = tasks, sandboxes, deployment
         self._profiles, self._images_of, self._clock = profiles, images_of, clock
 
@@ -67,7 +82,7 @@ class RunPlanner:
         Raises `Refused` with every problem at once, `NotFound` for an unknown taskset.
         """
         target, execution = request.spec.target, request.execution
-        problems = self._request_problems(request.spec, request.timeout_seconds)
+        problems = self._request_problems(workspace, request.spec, request.timeout_seconds)
         times = self._times(target, request.timeout_seconds)
         ref = Ref.parse(request.spec.tasks.taskset, workspace=workspace)
         taskset = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
@@ -120,11 +135,20 @@ class RunPlanner:
             harbor_version=self._deployment.harbor_version,
             harbor_assets_version=self._deployment.version,
             skipped=tuple(request.skipped),
+            publication=self._publication(workspace, request.spec, taskset, run_id),
         )
 
-    def check(self, asked: RunCheck) -> RunChecked:
+    def _publication(self, workspace: str, spec: Wanted, taskset: Taskset, run_id: str) -> Publication | None:
+        if spec.publication is None:
+            return None
+        assert self._destinations is not None  # it is a problem if there are none
+        agent = spec.target.source.name
+        return self._destinations.of(workspace, spec.publication.intake, taskset, agent=agent, run_id=run_id)
+
+    def check(self, workspace: str, asked: RunCheck) -> RunChecked:
         """Judge a request and tasks that are not stored yet, by the rules of `plan`. Raises `Refused` as it does."""
-        problems, agent = self._request_problems(asked.spec, asked.timeout_seconds), asked.spec.target.source.name
+        problems = self._request_problems(workspace, asked.spec, asked.timeout_seconds)
+        agent = asked.spec.target.source.name
         times = self._times(asked.spec.target, asked.timeout_seconds)
         where = self._where(asked.execution, problems, lambda: ())  # not stored yet: their images are not looked for
         for task in asked.tasks:
@@ -176,9 +200,13 @@ class RunPlanner:
     def _times(self, target: Target, timeout_seconds: int | None) -> "_Times":
         return _Times(timeout_seconds or self._deployment.timeout_seconds, target.agent_timeout_multiplier or 1.0)
 
-    def _request_problems(self, wanted: Wanted, timeout_seconds: int | None) -> list[Problem]:
+    def _request_problems(self, workspace: str, wanted: Wanted, timeout_seconds: int | None) -> list[Problem]:
         """What is wrong with a request whatever its tasks are."""
         problems = unsupported(wanted)
+        if wanted.publication and self._destinations:
+            problems += self._destinations.problems(workspace, wanted.publication.intake)
+        elif wanted.publication:
+            problems.append(Problem("spec.publication", "there are no Experiments here to publish to; take it out"))
         if (timeout_seconds or 0) > plans.RUN_TIMEOUT_MAX_SECONDS:
             most = f"{plans.RUN_TIMEOUT_MAX_SECONDS} s ({plans.RUN_TIMEOUT_MAX_SECONDS // 3600} h)"
             problems.append(Problem("timeout_seconds", f"{timeout_seconds} s is above {most}, the most a run may take"))

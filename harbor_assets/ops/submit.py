@@ -6,6 +6,7 @@ import dagster as dg
 from pydantic import Field, ValidationError
 
 from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.domain.publication import Intake, PublicationRequest
 from harbor_assets.domain.requests import (
     AgentSource,
     Execution,
@@ -75,6 +76,9 @@ class Submission(dg.Config):
     sandbox_profile: str | None = Field(
         default=None, description="Sandbox profile of a deployment. Empty: its default. A laptop has none."
     )
+    experiment: str | None = Field(
+        default=None, description="Experiment in which its trials appear, each as it ends. Empty: in none."
+    )
     workspace: str | None = Field(default=None, description="Workspace of the run. Empty: as the settings say.")
 
     def request(self) -> RunRequest:
@@ -90,6 +94,9 @@ class Submission(dg.Config):
                         agent_timeout_multiplier=self.agent_timeout_multiplier,
                     ),
                     tasks=TaskSelection(taskset=self.taskset, select=self.tasks or None),
+                    publication=PublicationRequest(intake=Intake(experiment=self.experiment))
+                    if self.experiment
+                    else None,
                 ),
                 execution=Execution(
                     sandbox=SandboxRequest.model_validate(

@@ -119,3 +119,38 @@ def test_an_agent_that_calls_a_model_is_told_what_is_missing(cli: Cli, w: World,
     assert said.code == 2
     for named in ("agent 'openhands'", "default/closed-book", "evals-inference-key", "LLM_API_KEY", "oracle, nop"):
         assert named in said.err
+
+
+def test_an_experiment_replaces_what_the_file_says_of_publication(cli: Cli, w: World, tmp_path: Path):
+    from harbor_assets.interfaces.cli.asked import Asked
+
+    document = {"spec": {"publication": {"intake": {"experiment": "of-the-file"}}}, "execution": {}}
+    path = written(tmp_path, document)
+    (before, after) = (
+        Asked(spec_file=path).read(),
+        Asked(spec_file=path, experiment="e", intake_dataset="d@1@2").read(),
+    )
+    assert before.spec.publication
+    assert before.spec.publication.intake.experiment == "of-the-file"
+    assert after.spec.publication
+    intake = after.spec.publication.intake
+    assert (intake.experiment, intake.dataset_name, intake.dataset_version) == ("e", "d@1", "2")
+    assert after.model_copy(update={"spec": before.spec}) == before
+    asked = Asked(spec_file=path, experiment="e", intake_dataset="d@1")
+    assert asked.words() == ["--spec-file", path, "--experiment", "e", "--intake-dataset", "d@1"]
+
+
+def test_a_dataset_needs_a_stored_taskset_and_an_experiment(cli: Cli, w: World, tmp_path: Path):
+    from tests.suites import make
+
+    alone = cli("runs", "submit", "--taskset", w.publish("a"), "--intake-dataset", "d")
+    assert (alone.code, alone.out) == (2, "")
+    assert "write --experiment NAME, too" in alone.err
+    suite = make.make_suite(tmp_path / "geo", 1)
+    own = cli("runs", "submit", "--harbor-dir", suite, "--experiment", "e", "--intake-dataset", "d")
+    assert own.code == 2
+    assert "--intake-dataset is only for --taskset" in own.err
+    bad = cli("runs", "submit", "--taskset", w.publish("a"), "--experiment", "e", "--intake-dataset", "@1")
+    assert bad.code == 2
+    assert "--intake-dataset: '@1' is no NAME or NAME@VERSION" in bad.err
+    assert w.executions.started == []

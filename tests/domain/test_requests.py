@@ -74,6 +74,22 @@ def test_the_guide_s_own_request_file_is_understood_to_the_last_field():
         (target(agent_kwargs={"x": "${HOME}"}), "spec.target.agent_kwargs: x takes no ${...}"),
         (target(env_secrets={"KEY": "sk-abc"}), "KEY must be the name of a secret"),
         (target(env_secrets={"KEY": "a b"}), "KEY must be the name of a secret"),
+        (file(publication={}), "spec.publication.intake: is missing"),
+        (file(publication={"intake": {}}), "exactly one of `experiment` and `evaluation_id` must be given"),
+        (
+            file(publication={"intake": {"experiment": "e", "evaluation_id": "v"}}),
+            "exactly one of `experiment` and `evaluation_id`",
+        ),
+        (
+            file(publication={"intake": {"evaluation_id": "v", "dataset_name": "d"}}),
+            "`dataset_name` is only for a new Evaluation",
+        ),
+        (file(publication={"intake": {"experiment": "e", "dataset_version": "1"}}), "needs `dataset_name`"),
+        (file(publication={"intake": {"experiment": "a b"}}), "spec.publication.intake.experiment: must match"),
+        (
+            file(publication={"intake": {"experiment": "e", "dataset_name": "a\x1b[2J"}}),
+            "holds characters that cannot be printed",
+        ),
     ],
 )
 def test_each_problem_has_its_path_and_the_rule_in_our_words(document: Any, says: str):
@@ -86,7 +102,6 @@ def test_each_problem_has_its_path_and_the_rule_in_our_words(document: Any, says
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (file(publication={}), "spec.publication"),
         (target(source={"name": "oracle", "model": {"ref": "ws/m"}}), "agent 'oracle' calls no model"),
         (target(env_secrets={"A": "b"}), "spec.target.env_secrets: agent 'oracle' needs no secret"),
         (target(source={"name": "openhand"}), "did you mean openhands"),

@@ -8,8 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from harbor_assets.domain.errors import Problem, Refused
+from harbor_assets.domain.names import name_problem
 from harbor_assets.domain.placement import Toleration, label_problem, read_toleration
+from harbor_assets.domain.publication import Intake, PublicationRequest, read_dataset
 from harbor_assets.domain.requests import VALUES_UNSEEN, VARIABLE, RequestFile
+from harbor_assets.domain.text import quoted
 from harbor_assets.domain.validation import problems_of
 from harbor_assets.interfaces.cli.bodies import read_document
 
@@ -55,9 +58,35 @@ class Asked:
     node_selector: tuple[str, ...] | None = None  # KEY=VALUE
     keep_seconds: int | None = None
     tolerations: tuple[str, ...] | None = None  # KEY[=VALUE][:EFFECT]
+    experiment: str | None = None  # replaces what a request file says of publication
+    intake_dataset: str | None = None  # NAME[@VERSION]
 
     def read(self) -> RequestFile:
         """The request but for its tasks. Raises `Refused` with every problem at once."""
+        publication = self._publication()  # read first: it stands beside a request file, too
+        wanted = self._read()
+        if publication is None:
+            return wanted
+        return wanted.model_copy(update={"spec": wanted.spec.model_copy(update={"publication": publication})})
+
+    def _publication(self) -> PublicationRequest | None:
+        """What `--experiment` and `--intake-dataset` ask for."""
+        if self.experiment is None:
+            if self.intake_dataset is not None:
+                raise Refused("--intake-dataset labels what is published; write --experiment NAME, too")
+            return None
+        if why := name_problem(self.experiment):
+            raise Refused(_REFUSED, [Problem("--experiment", f"{quoted(self.experiment)} {why}")])
+        name, version = None, None
+        if self.intake_dataset is not None:
+            try:
+                name, version = read_dataset(self.intake_dataset)
+            except Refused as refused:
+                raise Refused(_REFUSED, [Problem("--intake-dataset", refused.message)]) from None
+        intake = Intake(experiment=self.experiment, dataset_name=name, dataset_version=version)
+        return PublicationRequest(intake=intake)
+
+    def _read(self) -> RequestFile:
         given = self._given()
         if self.spec_file is not None:
             if given:
@@ -82,9 +111,11 @@ class Asked:
     def words(self) -> list[str]:
         """What a printed command must say to ask for the same."""
         given = [word for flag, _, value in self._given() if flag != "--agent" for word in _words(flag, value)]
+        pairs = (("--experiment", self.experiment), ("--intake-dataset", self.intake_dataset))
+        published = [word for flag, value in pairs if value is not None for word in (flag, value)]
         if self.spec_file is not None:
-            return ["--spec-file", self.spec_file]
-        return ["--agent", self.agent or "oracle", *given]
+            return ["--spec-file", self.spec_file, *published]
+        return ["--agent", self.agent or "oracle", *given, *published]
 
     def _given(self) -> list[tuple[str, str, Any]]:
         return [

@@ -183,6 +183,25 @@ KeepSeconds = Annotated[
     int | None,
     typer.Option("--keep-seconds", metavar="N", help="As --no-delete, for N seconds.", show_default=False),
 ]
+Experiment = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        metavar="NAME",
+        help="Publish the trials to this Experiment, each as it ends; in place of the request file's publication.",
+        show_default=False,
+    ),
+]
+IntakeDataset = Annotated[
+    str | None,
+    typer.Option(
+        "--intake-dataset",
+        metavar="NAME[@VERSION]",
+        help="With --taskset and --experiment: the dataset that stands in the Experiment. "
+        "[default: the taskset's name and digest]",
+        show_default=False,
+    ),
+]
 IdempotencyKey = Annotated[
     str | None,
     typer.Option(

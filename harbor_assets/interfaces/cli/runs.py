@@ -11,9 +11,11 @@ from harbor_assets.interfaces.cli.options import (
     BaseUrl,
     Cpus,
     Exclude,
+    Experiment,
     HarborDir,
     IdempotencyKey,
     Include,
+    IntakeDataset,
     Json,
     KeepSeconds,
     Limit,
@@ -59,6 +61,7 @@ def add_to(parent: typer.Typer) -> None:
         "runs submit --harbor-dir ./my-suite --tasks 0,2 --agent oracle --wait",
         "runs submit --taskset 'default/my-suite-1a2b3c4d#latest' --agent nop --n-attempts 3",
         "runs submit --harbor-dir ./my-suite --spec-file request.json --idempotency-key nightly-7",
+        "runs submit --taskset my-suite --experiment harbor-runs --intake-dataset 'org/suite@sha256:3f9a…'",
     )
 )
 def submit(
@@ -91,6 +94,8 @@ def submit(
     tolerations: Tolerations = None,
     no_delete: NoDelete = False,
     keep_seconds: KeepSeconds = None,
+    experiment: Experiment = None,
+    intake_dataset: IntakeDataset = None,
     idempotency_key: IdempotencyKey = None,
     skip_invalid: SkipInvalid = False,
     strict: Strict = False,
@@ -140,6 +145,8 @@ def submit(
             storage_mb=storage_mb,
             node_selector=tuple(node_selector) if node_selector else None,
             tolerations=tuple(tolerations) if tolerations else None,
+            experiment=experiment,
+            intake_dataset=intake_dataset,
             keep_seconds=KEEP_SECONDS if no_delete and keep_seconds is None else keep_seconds,
         ),
         wait=wait,

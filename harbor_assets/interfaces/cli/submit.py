@@ -45,6 +45,11 @@ class Submission:
         """
         wanted = self.asked.read()
         source.check_flags(self.choice)
+        if self.asked.intake_dataset is not None and self.choice.taskset is None:
+            raise Refused(
+                "--intake-dataset is only for --taskset: a suite of this machine is labelled with the name and digest "
+                "of its taskset"
+            )
         if self.idempotency_key is not None:
             check_key(self.idempotency_key)
         if problems := unsupported(wanted.spec):

@@ -11,6 +11,7 @@ from harbor_assets.domain.errors import NotReady, Refused, ServiceUnavailable
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import SandboxWord
 from harbor_assets.domain.preflight import RunCheck, RunChecked
+from harbor_assets.domain.publication import read_dataset
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun
 from harbor_assets.domain.validation import problems_of
@@ -38,18 +39,26 @@ class AsyncRuns(AsyncRunResults):
         sandbox: SandboxWord = "auto",
         n_concurrent: int | None = None,
         timeout_seconds: int | None = None,
+        experiment: str | None = None,
+        dataset: str | None = None,
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> Submitted:
         """Start a run of a stored taskset; answers as soon as it is accepted.
 
         `select`: names or indexes of its tasks, by default all. `n_attempts`: trials of each task;
-        `max_retries`: how often one that errs is tried again. The same
+        `max_retries`: how often one that errs is tried again. `experiment`: where its trials are published, each as it
+        ends; `dataset`: what they are labelled with there, `NAME[@VERSION]`. The same
         `idempotency_key` and request twice is one run. Raises `Refused` with every problem, `NotFound`,
         `IdempotencyConflict`. `submit_request` takes everything else that can be asked for.
         """
+        if dataset is not None and experiment is None:
+            raise Refused("`dataset` labels what is published; give `experiment`, too")
+        name, version = (None, None) if dataset is None else read_dataset(dataset)
+        published = {"experiment": experiment, "dataset_name": name, "dataset_version": version}
         asked = {
             "spec": {
+                "publication": {"intake": published} if experiment is not None else None,
                 "tasks": {"taskset": taskset, "select": None if select is None else [*select]},
                 "target": {"source": {"name": agent}, "n_attempts": n_attempts, "max_retries": max_retries},
             },
