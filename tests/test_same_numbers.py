@@ -53,26 +53,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from harbor_assets.domain.bundle import Summary
-from harbor_assets.domain.outcomes import Measurements, Outcome, Reason
+from harbor_assets.domain.outcomes import Outcome, Reason
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.policies import OutcomeSummary, Policy
 from harbor_assets.events.bundles import bundle_metadata
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.sdk import read_bundle
-from harbor_assets.settings import Settings
-from harbor_assets.wiring import Services, wire
+from harbor_assets.wiring import Services
 from tests.cli.conftest import Cli
-from tests.fakes.accounts import RUN_ID, make_plan, make_row
-from tests.interfaces.backends import task_input
+from tests.fakes.accounts import RUN_ID
+from tests.fakes.matrix import MATRIX, twenty_trials
 
-MATRIX: dict[str, list[float | Reason]] = {
-    "a": [1.0, 1.0, 1.0, 1.0],
-    "b": [1.0, 0.0, 1.0, 0.0],
-    "c": [0.5, 0.0, Reason.SANDBOX_LOST, 1.0],
-    "d": [Reason.REWARD_MISSING, 0.0, Reason.AGENT_SETUP_ERROR, Reason.WORKER_LOST],
-    "e": [Reason.CANCELLED_BY_USER, Reason.RUN_DEADLINE, Reason.NEVER_STARTED, Reason.EVICTED],
-}
 COUNTS = {
     "scored": 12,
     "verifier_failed": 1,
@@ -85,7 +77,6 @@ COUNTS = {
 COVERAGE = {"trials": 12, "tasks": 4, "of_trials": 20, "of_tasks": 5}
 SCORED_ONLY = {"mean": 0.625, "1": Fraction(11, 24), "2": Fraction(5, 6), "3": 1, "4": 1}
 MISSING_AS_ZERO = {"mean": 0.375, "1": 0.35, "2": Fraction(7, 15), "3": 0.55, "4": 0.6}
-SPEED = {("a", 1): 2.0, ("b", 1): 4.0}
 FOUR = re.compile(r"\d\.\d{4}\b")
 
 
@@ -108,27 +99,8 @@ class Ended:
 
 @pytest.fixture
 def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Ended]:
-    monkeypatch.setenv("HARBOR_ASSETS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    settings = Settings.load()
-    settings.prepare_home()
-    services = wire(settings)
-    plan = make_plan([*MATRIX], n_attempts=4)
-    services.catalog.add_run(plan, request_digest="0" * 64)
-    services.engine.begin(RUN_ID)
-    services.catalog.mark_started(RUN_ID, plan.created_at)
-    for index, (name, attempts) in enumerate(MATRIX.items()):
-        services.catalog.put_task("default", f"hello-{name}", task_input(f"org/{name}"))
-        for k, end in enumerate(attempts, start=1):
-            made = make_row(plan, index, k, end)
-            if isinstance(end, float):
-                rewards = {"reward": end, **({"speed": SPEED[name, k]} if (name, k) in SPEED else {})}
-                made = made.model_copy(update={"measurements": Measurements(cost_usd=0.25), "rewards": rewards})
-            if made.evidence:
-                services.artifacts.put_bytes(f"runs/{RUN_ID}/agent-eval-results/{made.evidence}/trial.log", b"began\n")
-            assert services.catalog.add_outcome(made)
-    services.engine.finish(RUN_ID, services.engine.settle(RUN_ID))
-    with services.catalog:
+    with twenty_trials(tmp_path, monkeypatch) as services:
+        services.engine.finish(RUN_ID, services.engine.settle(RUN_ID))
         yield Ended(services, Cli(monkeypatch, capsys))
 
 
