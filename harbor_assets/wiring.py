@@ -264,6 +264,7 @@ class Services:
                 owner=self.settings.owner,
                 n_concurrent=self.settings.max_concurrent if self._on_cluster else self.settings.n_concurrent,
                 timeout_seconds=self.settings.run_timeout_seconds,
+                infra_retries=self.settings.infra_retries,
                 harbor_version=version("harbor"),
                 version=version("harbor-assets"),
                 # A worker on this machine inherits the environment; a Job has its own, which the service does not see.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbor_assets.domain import plans
+from harbor_assets.domain import plans, retries
 from harbor_assets.domain.errors import HomeUnusable, Refused
 from harbor_assets.settings import LAYOUT, Settings, mask_url
 
@@ -28,6 +28,7 @@ def test_numbers_equal_the_rules_of_the_domain(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert settings.run_timeout_seconds == plans.RUN_TIMEOUT_SECONDS
     assert settings.n_concurrent == plans.DEFAULT_CONCURRENCY
+    assert settings.infra_retries == retries.INFRA_RETRIES
     assert load(tmp_path, RUN_TIMEOUT_SECONDS=str(plans.RUN_TIMEOUT_MAX_SECONDS))
     with pytest.raises(Refused, match=f"from 1 to {plans.RUN_TIMEOUT_MAX_SECONDS}"):
         load(tmp_path, RUN_TIMEOUT_SECONDS=str(plans.RUN_TIMEOUT_MAX_SECONDS + 1))

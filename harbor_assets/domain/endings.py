@@ -41,6 +41,7 @@ _NEVER_READY: dict[str, Reason] = {
     "SandboxStartError": Reason.SANDBOX_START,
     "EnvironmentStartTimeoutError": Reason.SANDBOX_START,
 }
+START_ERRORS = frozenset(name for name, reason in _NEVER_READY.items() if reason is Reason.SANDBOX_START)
 _VERIFIER_TRANSFER_ERRORS = frozenset({"AddTestsDirError", "DownloadVerifierDirError"})
 _DISK_FULL_TEXT = "[Errno 28]"  # ENOSPC, as Python prints it
 
@@ -73,11 +74,13 @@ class TrialFacts:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a trial ended: the part of its outcome row that its own traces decide."""
+    """How a trial ended: the part of its outcome row that its own traces decide. `uncounted`: a reward that the
+    verifier gave and that is no score, since what happened beside it leaves nothing to trust."""
 
     reason: Reason
     message: str | None = None
     reward: float | None = None
+    uncounted: float | None = None
     rewards: dict[str, float] = field(default_factory=dict)
     reward_rejections: dict[str, str] = field(default_factory=dict)
     reward_entry_rejections: tuple[str, ...] = ()
@@ -118,6 +121,7 @@ def classify(facts: TrialFacts) -> Ending:
     if reason is not None:
         return Ending(
             reason=reason,
+            uncounted=facts.verdict.reward if facts.verdict else None,
             message=cut("; ".join([*([message] if message else []), *seen])) or None,
             flags=flags_of(*facts.remarks),
             error=error,

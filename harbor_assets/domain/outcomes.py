@@ -131,11 +131,16 @@ class Measurements(Frozen):
     cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
+def _nothing(value: object) -> bool:
+    return value is None
+
+
 class Try(Frozen):
     """One execution of a trial. A lost worker adds a try, and so does a retry (`domain/retries.py`).
 
     `reason`: how an earlier try ended that was tried again; None of the last one, which is the row's, and of one that
-    was lost.
+    was lost. `reward`: what the verifier gave in this try; only that of a scored row's last try counts.
+    What was added after rows were stored is left out where it is empty: bundles of before are to stay as they are.
     """
 
     start: datetime
@@ -144,6 +149,10 @@ class Try(Frozen):
     error: TrialError | None = None
     leftovers: str | None = None  # where this try's folder is kept, relative to the bundle
     reason: Reason | None = None
+    reward: float | None = Field(default=None, allow_inf_nan=False, exclude_if=_nothing)
+    prompt_tokens: int | None = Field(default=None, ge=0, exclude_if=_nothing)
+    completion_tokens: int | None = Field(default=None, ge=0, exclude_if=_nothing)
+    cache_read_tokens: int | None = Field(default=None, ge=0, exclude_if=_nothing)
 
 
 class TrialOutcome(Frozen):

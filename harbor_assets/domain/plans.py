@@ -123,6 +123,7 @@ class RunPlan(Frozen):
     sizing: Sizing = Sizing()
     n_attempts: int = Field(default=1, ge=1, le=1000)
     max_retries: int = Field(default=0, ge=0, le=RETRIES_MAX)  # of a trial that errs (`domain/retries.py`)
+    infra_retries: int = Field(default=0, ge=0, le=RETRIES_MAX)  # of one lost with its sandbox; 0 in plans of before
     n_concurrent: int = Field(default=DEFAULT_CONCURRENCY, ge=1, le=1000)
     timeout_seconds: int = Field(default=RUN_TIMEOUT_SECONDS, ge=1, le=RUN_TIMEOUT_MAX_SECONDS)
     reward_key: str = "reward"

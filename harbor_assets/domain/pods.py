@@ -182,6 +182,11 @@ def _not_started(waiting: Mapping[str, Any], said: tuple[str, ...]) -> Finding:
     return Finding("waiting", words)
 
 
+def pull_can_get_better(message: str) -> bool:
+    """Whether another try may bring an image that could not be pulled: no registry said that it never will."""
+    return not _PERMANENT_PULL.search(message) and "image_name" not in message and "no image" not in message
+
+
 def larger_than_any_node(message: str) -> bool:
     """Whether the scheduler's message says that the pod would not fit any node, even an empty one.
 

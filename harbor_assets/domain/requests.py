@@ -145,8 +145,12 @@ class SandboxRequest(Body):
 
 
 class Execution(Body):
+    """Where and how the trials run. `infra_retries`: how often one is tried again that was lost through no fault of
+    its own; None: as often as the deployment says."""
+
     sandbox: SandboxRequest = SandboxRequest()
     max_concurrent_task_jobs: int | None = Field(default=None, ge=1, le=1000)
+    infra_retries: int | None = Field(default=None, ge=0, le=RETRIES_MAX)
 
 
 class RequestFile(Body):

@@ -85,6 +85,7 @@ def request_again(plan: RunPlan, indexes: Sequence[int]) -> RunRequest:
                 keep_seconds=plan.keep_seconds,
             ),
             max_concurrent_task_jobs=plan.n_concurrent,
+            infra_retries=plan.infra_retries,
         ),
         timeout_seconds=plan.timeout_seconds,
         min_coverage=plan.min_coverage,

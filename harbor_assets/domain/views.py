@@ -58,9 +58,19 @@ class RunSummary(Frozen):
     error: str | None
 
 
+class EarlierTry(Frozen):
+    """A try that was followed by another. `reason`: None of one whose worker was lost. Its reward never counts."""
+
+    reason: str | None
+    reward: float | None = None
+    cost_usd: float | None = None
+    duration_sec: float | None = None
+
+
 class TrialView(Frozen):
     """One ended trial of a task, short. `rewards` holds every name the verifier gave, the run's reward key too; `flags`
-    are remarks that change no outcome (`domain/flags.py`); `n_tries` counts retries and lost workers too."""
+    are remarks that change no outcome (`domain/flags.py`); `n_tries` counts retries and lost workers too, of which
+    `earlier` tells."""
 
     k: int
     outcome: str
@@ -71,6 +81,7 @@ class TrialView(Frozen):
     message: str | None
     duration_sec: float | None
     n_tries: int = 1
+    earlier: tuple[EarlierTry, ...] = ()
 
 
 class TaskView(Frozen):
@@ -141,4 +152,13 @@ def trial_view(row: TrialOutcome) -> TrialView:
         message=row.message,
         duration_sec=duration,
         n_tries=max(1, len(row.tries)),
+        earlier=tuple(
+            EarlierTry(
+                reason=tried.reason,
+                reward=tried.reward,
+                cost_usd=tried.cost,
+                duration_sec=(tried.end - tried.start).total_seconds() if tried.end else None,
+            )
+            for tried in row.tries[:-1]
+        ),
     )

@@ -18,7 +18,7 @@ from harbor_assets.domain.endings import Ending, cut, trial_error
 from harbor_assets.domain.errors import HarborAssetsError, ServiceUnavailable, StorageFull
 from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
-from harbor_assets.domain.retries import RETRIED, pause_before
+from harbor_assets.domain.retries import pause_before, tried_again
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.engine.account import Lost, evidence_path, row, unfinished
 from harbor_assets.engine.logs import LIVE, keep_live, live_key, mirror
@@ -186,13 +186,19 @@ class Execution:
     async def _trial(self, task: PlannedTask, k: int) -> TrialOutcome:
         earlier = await self._keep_earlier_tries(task, k)
         while True:
-            retry = sum(tried.reason is not None for tried in earlier)
-            start, folder, ending = await self._try(task, k, earlier, pause_before(retry) if retry else 0.0)
-            if self._ended or ending.reason not in RETRIED or retry >= self._plan.max_retries:
+            reasons = [tried.reason for tried in earlier if tried.reason is not None]
+            start, folder, ending = await self._try(task, k, earlier, pause_before(len(reasons)) if reasons else 0.0)
+            if self._ended or not self._again(task, ending, reasons):
                 return await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
             log.warning("%s is tried again: %s", trial_id(task, k), ending.reason)
             number = len(earlier) + 1
             earlier.append(await _to_its_end(self._keep_ended_try(task, k, number, ending, folder, start)))
+
+    def _again(self, task: PlannedTask, ending: Ending, earlier: Sequence[Reason]) -> bool:
+        plan = self._plan
+        return task.image_problem is None and tried_again(
+            ending, earlier, max_retries=plan.max_retries, infra_retries=plan.infra_retries
+        )
 
     async def _try(
         self, task: PlannedTask, k: int, earlier: Sequence[Try], pause: float
@@ -256,9 +262,7 @@ class Execution:
             left_out = await patiently(self._artifacts.put_tree, key, folder)
             if left_out:
                 ending = replace(ending, details={**ending.details, "evidence_left_out": left_out})
-        last = Try(
-            start=start, end=self._clock(), cost=ending.measurements.cost_usd, error=ending.error, leftovers=evidence
-        )
+        last = _ended_try(start, self._clock(), ending, evidence)
         outcome = row(self._plan, task, k, ending, tries=(*earlier, last), evidence=evidence)
         await patiently(self._runs.add_outcome, outcome)
         if evidence and self._mirror_seconds is not None:
@@ -276,13 +280,9 @@ class Execution:
         if folder.is_dir():
             path = evidence_path(self._run.id, task, k, earlier_try=number)
             await patiently(self._artifacts.put_tree, f"{bundle_key(self._run.id)}/{path}", folder)
-        ended = Try(
-            start=start,
-            end=self._clock(),
-            cost=ending.measurements.cost_usd,
-            error=ending.error or trial_error(str(ending.reason), ending.message or ""),
-            leftovers=path,
-            reason=ending.reason,
+        error = ending.error or trial_error(str(ending.reason), ending.message or "")
+        ended = _ended_try(start, self._clock(), ending, path).model_copy(
+            update={"error": error, "reason": ending.reason}
         )
         await patiently(keep_try, self._artifacts, self._run.id, trial_id(task, k), number, ended)
         return ended
@@ -312,6 +312,22 @@ class Execution:
             error = trial_error("WorkerLost", said)
             kept.append(Try(start=start, error=error, leftovers=path if there else None))
         return kept
+
+
+def _ended_try(start: datetime, end: datetime, ending: Ending, leftovers: str | None) -> Try:
+    """What is kept of a try that came to its end, apart from what the row says of the last."""
+    spent = ending.measurements
+    return Try(
+        start=start,
+        end=end,
+        cost=spent.cost_usd,
+        error=ending.error,
+        leftovers=leftovers,
+        reward=ending.uncounted if ending.reward is None else ending.reward,
+        prompt_tokens=spent.prompt_tokens,
+        completion_tokens=spent.completion_tokens,
+        cache_read_tokens=spent.cache_read_tokens,
+    )
 
 
 async def patiently[**P, T](work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

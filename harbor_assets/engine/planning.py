@@ -18,6 +18,7 @@ from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.profiles import SandboxProfile, flag_problems, stretched_problem, task_problems
 from harbor_assets.domain.publication import Intake, Publication
 from harbor_assets.domain.requests import Execution, RunRequest, SandboxRequest, Target, Wanted, unsupported
+from harbor_assets.domain.retries import INFRA_RETRIES
 from harbor_assets.domain.selection import select_members
 from harbor_assets.domain.tasks import Task, Taskset, not_harbor
 from harbor_assets.engine.ports import Images, Profiles, SandboxChooser, TaskCatalog
@@ -40,6 +41,7 @@ class Deployment:
     version: str
     variables: Container[str] = frozenset()
     variables_setting: str = ""
+    infra_retries: int = INFRA_RETRIES
 
 
 class Destinations(Protocol):
@@ -126,6 +128,9 @@ class RunPlanner:
             sizing=sizing,
             n_attempts=target.n_attempts,
             max_retries=target.max_retries,
+            infra_retries=self._deployment.infra_retries
+            if execution.infra_retries is None
+            else execution.infra_retries,
             n_concurrent=min(concurrency, sandbox.max_concurrent or concurrency),
             timeout_seconds=times.run_seconds,
             reward_key=target.reward_key,

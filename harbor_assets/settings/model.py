@@ -12,6 +12,7 @@ from harbor_assets.settings import home
 from harbor_assets.settings.masking import mask_url
 from harbor_assets.settings.parsing import BadValue
 from harbor_assets.settings.variables import (
+    INFRA_RETRIES,
     MAX_CONCURRENT,
     PARTITIONS_KEPT,
     PREFIX,
@@ -55,6 +56,7 @@ class Settings:
     worker_image: str = ""
     worker_pods: str = ""
     max_concurrent: int = MAX_CONCURRENT
+    infra_retries: int = INFRA_RETRIES
     partitions_kept: int = PARTITIONS_KEPT
     queue_timeout_seconds: int = QUEUE_TIMEOUT_SECONDS
     settle_seconds: float = SETTLE_SECONDS

@@ -35,6 +35,8 @@ _RUN_TIMEOUT_SECONDS = 24 * 3600
 _RUN_TIMEOUT_MAX_SECONDS = 72 * 3600
 _CONCURRENCY = 4
 _CONCURRENCY_MAX = 1000
+_RETRIES_MAX = 100
+INFRA_RETRIES = 2
 
 _CANCEL_POLL_SECONDS = 0.3  # a cancel is seen within "seconds"; one small query each time
 _WATCH_POLL_SECONDS = 0.2  # a person notices no delay; the watcher looks less often where a look is dear
@@ -104,6 +106,12 @@ VARIABLES: tuple[Variable, ...] = (
         lambda _: _RUN_TIMEOUT_SECONDS,
     ),
     Variable("n_concurrent", "trials of a run at the same time", whole(1, _CONCURRENCY_MAX), lambda _: _CONCURRENCY),
+    Variable(
+        "infra_retries",
+        "how often a trial is tried again that was lost with its sandbox or node; a request may ask for another number",
+        whole(0, _RETRIES_MAX),
+        lambda _: INFRA_RETRIES,
+    ),
     Variable(
         "cancel_poll_seconds",
         "how often a worker looks whether its run was cancelled",

@@ -81,7 +81,7 @@ def test_a_sandbox_that_fits_no_node_says_so_while_it_waits_and_ends_its_task(de
 def test_a_lost_sandbox_is_no_score(deployed: Deployment, tmp_path: Path, how: str, reason: str) -> None:
     suite = deployed.suite(tmp_path, 2)
     slow(suite, "hello-01")
-    run_id = submit(deployed, suite, "-n", "2")
+    run_id = submit(deployed, suite, "-n", "2", "--infra-retries", "0")
     pod = deployed.sandbox(run_id, 1)
     deployed.eventually(lambda: deployed.rows(run_id))  # its neighbour has ended; by now the agent is at work
     if how == "delete":

@@ -23,14 +23,16 @@ HEX = "a" * 64
 Script = Callable[[PlannedTask, int], Awaitable[Ending]]
 
 
-def plan(tasks: int = 3, **changes: object) -> RunPlan:
+def plan(tasks: int | tuple[PlannedTask, ...] = 3, **changes: object) -> RunPlan:
     base: dict[str, object] = {
         "run_id": RUN,
         "workspace": "w",
         "owner": "me",
         "created_at": datetime.now(UTC),
         "taskset_ref": f"w/s#{HEX}",
-        "tasks": tuple(
+        "tasks": tasks
+        if isinstance(tasks, tuple)
+        else tuple(
             PlannedTask(
                 index=i,
                 name=f"s-t{i}",

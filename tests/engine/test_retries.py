@@ -5,14 +5,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harbor_assets.domain import retries
 from harbor_assets.domain.endings import Ending, trial_error
-from harbor_assets.domain.outcomes import OUTCOME_OF, Measurements, Outcome, Reason
+from harbor_assets.domain.outcomes import OUTCOME_OF, Measurements, Outcome, Reason, Try
 from harbor_assets.domain.phases import ResultState, RunPhase
-from harbor_assets.domain.plans import PlannedTask
+from harbor_assets.domain.plans import ImageProblem, PlannedTask
+from harbor_assets.domain.views import trial_view
 from harbor_assets.engine.execution import Ended
-from tests.engine.test_execution import RUN, House, Script
+from tests.engine.test_execution import RUN, House, Script, plan
 
 BUNDLE = f"runs/{RUN}/agent-eval-results"
 
@@ -68,6 +71,87 @@ def test_no_more_than_the_run_asks_for(tmp_path: Path, most: int) -> None:
     house = House(tmp_path, script(*[Reason.SANDBOX_LOST] * 5), tasks=1, max_retries=most)
     asyncio.run(house.execute())
     assert ended(house) == (Reason.SANDBOX_LOST, [*[Reason.SANDBOX_LOST] * most, None])
+
+
+@pytest.mark.parametrize("reason", sorted(retries.INFRASTRUCTURE - {Reason.SANDBOX_START}))
+def test_what_is_lost_with_its_sandbox_is_tried_again_unasked(tmp_path: Path, reason: Reason) -> None:
+    house = House(tmp_path, script(reason, reason, Reason.GRADED), tasks=1, infra_retries=2)
+    assert asyncio.run(house.execute()) is Ended.DONE
+    assert ended(house) == (Reason.GRADED, [reason, reason, None])
+
+
+def test_a_try_keeps_its_tokens_and_a_reward_that_does_not_count(tmp_path: Path) -> None:
+    spent = Measurements(cost_usd=0.25, prompt_tokens=7, completion_tokens=3, cache_read_tokens=1)
+    endings = [
+        Ending(Reason.SANDBOX_LOST, "gone", uncounted=0.0, measurements=spent),
+        Ending(Reason.GRADED, reward=1.0, measurements=spent),
+    ]
+
+    async def play(task: PlannedTask, k: int) -> Ending:
+        return endings.pop(0)
+
+    house = House(tmp_path, play, tasks=1, infra_retries=1)
+    asyncio.run(house.execute())
+    (row,) = house.catalog.outcomes(RUN)
+    assert [tried.reward for tried in row.tries] == [0.0, 1.0]
+    assert [(t.prompt_tokens, t.completion_tokens, t.cache_read_tokens) for t in row.tries] == [(7, 3, 1)] * 2
+    assert row.reward == 1.0
+    assert [(tried.reason, tried.reward) for tried in trial_view(row).earlier] == [("sandbox_lost", 0.0)]
+
+
+def test_an_image_known_to_be_missing_is_not_tried_again(tmp_path: Path) -> None:
+    problem = ImageProblem(reason="image_pull", message="connection reset")
+    (task,) = plan(tasks=1).tasks
+    broken = (task.model_copy(update={"image_problem": problem}),)
+    house = House(tmp_path, script(), infra_retries=2, tasks=broken)
+    asyncio.run(house.execute())
+    assert ended(house) == (Reason.IMAGE_PULL, [None])
+
+
+REASONS = st.sampled_from(sorted(Reason))
+
+
+@given(st.lists(REASONS, min_size=20, max_size=20), st.integers(0, 6), st.integers(0, 6))
+def test_retries_never_add_up(reasons: list[Reason], most: int, infra: int) -> None:
+    earlier: list[Reason] = []
+    for reason in reasons:
+        if not retries.tried_again(Ending(reason), earlier, max_retries=most, infra_retries=infra):
+            break
+        earlier.append(reason)
+    assert len(earlier) <= max(most, infra)
+    mine = [r for r in earlier if r not in retries.INFRASTRUCTURE and r is not Reason.IMAGE_PULL]
+    assert len(mine) <= most
+    assert all(OUTCOME_OF[r] is not Outcome.SCORED for r in earlier)
+
+
+@given(st.lists(REASONS, max_size=8), REASONS, st.integers(0, 6))
+def test_a_plan_of_before_retries_as_it_did(earlier: list[Reason], reason: Reason, most: int) -> None:
+    earlier = [one for one in earlier if one in retries.RETRIED]
+    again = retries.tried_again(Ending(reason), earlier, max_retries=most, infra_retries=0)
+    assert again == (reason in retries.RETRIED and len(earlier) < most)
+
+
+@pytest.mark.parametrize(
+    ("ending", "again"),
+    [
+        (Ending(Reason.OUT_OF_MEMORY), False),
+        (Ending(Reason.OUT_OF_MEMORY, flags=("machine_out_of_memory",)), True),
+        (Ending(Reason.IMAGE_PULL, "SandboxImagePullError: image_pull: ErrImagePull: i/o timeout"), True),
+        (Ending(Reason.IMAGE_PULL, "SandboxImagePullError: image_pull: ErrImagePull: manifest unknown"), False),
+        (Ending(Reason.IMAGE_PULL, "SandboxImagePullError: image_name: InvalidImageName: x"), False),
+        (Ending(Reason.SANDBOX_START, error=trial_error("SandboxStartError", "x")), True),
+        (Ending(Reason.SANDBOX_START, error=trial_error("HealthcheckError", "x")), False),
+        (Ending(Reason.UNCLASSIFIED), False),
+        (Ending(Reason.STORAGE), False),
+    ],
+)
+def test_only_what_a_fresh_sandbox_may_mend_is_of_infrastructure(ending: Ending, again: bool) -> None:
+    assert retries.of_infrastructure(ending) == again
+
+
+def test_a_row_of_before_reads_and_is_written_as_it_was() -> None:
+    text = '{"start":"2026-01-01T00:00:00Z","end":null,"cost":1.0,"error":null,"leftovers":null,"reason":null}'
+    assert Try.model_validate_json(text).model_dump_json() == text
 
 
 def lose_the_worker(house: House, first: Reason) -> None:

@@ -26,6 +26,7 @@ _FLAGS = {
     "n_attempts": ("--n-attempts", "spec.target.n_attempts"),
     "max_retries": ("--max-retries", "spec.target.max_retries"),
     "min_coverage": ("--min-coverage", "min_coverage"),
+    "infra_retries": ("--infra-retries", "execution.infra_retries"),
     "sandbox": ("--sandbox", "execution.sandbox.kind"),
     "profile": ("--sandbox-profile", "execution.sandbox.profile"),
     "n_concurrent": ("--n-concurrent", "execution.max_concurrent_task_jobs"),
@@ -49,6 +50,7 @@ class Asked:
     n_attempts: int | None = None
     max_retries: int | None = None
     min_coverage: float | None = None
+    infra_retries: int | None = None
     sandbox: str | None = None
     profile: str | None = None
     n_concurrent: int | None = None

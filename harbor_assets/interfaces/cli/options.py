@@ -96,6 +96,16 @@ AgentTimeoutMultiplier = Annotated[
         show_default=False,
     ),
 ]
+InfraRetries = Annotated[
+    int | None,
+    typer.Option(
+        "--infra-retries",
+        metavar="N",
+        help="Try a trial whose sandbox or node was lost up to N times more, each in a new one. [default: the "
+        "deployment's]",
+        show_default=False,
+    ),
+]
 MaxRetries = Annotated[
     int | None,
     typer.Option(

@@ -36,6 +36,7 @@ class AsyncRuns(AsyncRunResults):
         agent: str = "oracle",
         n_attempts: int = 1,
         max_retries: int = 0,
+        infra_retries: int | None = None,
         sandbox: SandboxWord = "auto",
         n_concurrent: int | None = None,
         timeout_seconds: int | None = None,
@@ -47,10 +48,12 @@ class AsyncRuns(AsyncRunResults):
         """Start a run of a stored taskset; answers as soon as it is accepted.
 
         `select`: names or indexes of its tasks, by default all. `n_attempts`: trials of each task;
-        `max_retries`: how often one that errs is tried again. `experiment`: where its trials are published, each as it
-        ends; `dataset`: what they are labelled with there, `NAME[@VERSION]`. The same
-        `idempotency_key` and request twice is one run. Raises `Refused` with every problem, `NotFound`,
-        `IdempotencyConflict`. `submit_request` takes everything else that can be asked for.
+        `max_retries`: how often one that errs is tried again; `infra_retries`: how often one that lost its sandbox or
+        node (None: the deployment's number). `experiment`: where its trials are published, each as it ends; `dataset`:
+        what they are labelled with there, `NAME[@VERSION]`. The same `idempotency_key` and request twice is one run.
+
+        Raises `Refused` with every problem, `NotFound`, `IdempotencyConflict`. `submit_request` takes everything else
+        that can be asked for.
         """
         if dataset is not None and experiment is None:
             raise Refused("`dataset` labels what is published; give `experiment`, too")
@@ -62,7 +65,11 @@ class AsyncRuns(AsyncRunResults):
                 "tasks": {"taskset": taskset, "select": None if select is None else [*select]},
                 "target": {"source": {"name": agent}, "n_attempts": n_attempts, "max_retries": max_retries},
             },
-            "execution": {"sandbox": {"kind": sandbox}, "max_concurrent_task_jobs": n_concurrent},
+            "execution": {
+                "sandbox": {"kind": sandbox},
+                "max_concurrent_task_jobs": n_concurrent,
+                "infra_retries": infra_retries,
+            },
             "timeout_seconds": timeout_seconds,
         }
         try:
