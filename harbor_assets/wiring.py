@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harbor_assets.domain.plans import PlannedTask, RunPlan, SandboxKind
     from harbor_assets.engine.access import Authenticator
     from harbor_assets.engine.agent_evals import AgentEvals
+    from harbor_assets.engine.benchmarks import Benchmarks
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
@@ -277,6 +278,19 @@ class Services:
             images_of=self.images_of,
             folders=self.folders,
             waits=self._waits,
+        )
+
+    @cached_property
+    def benchmarks(self) -> "Benchmarks":
+        """The days of scheduled benchmarks."""
+        from harbor_assets.engine.benchmarks import Benchmarks
+
+        return Benchmarks(
+            evaluations=self.evaluations,
+            runs=self.catalog,
+            keys=self.catalog,
+            owner=self.settings.owner,
+            workspace=self.settings.workspace,
         )
 
     @property

@@ -102,7 +102,6 @@ def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, 
     from dagster._core.definitions.job_base import InMemoryJob
     from dagster._core.execution.api import execute_run_iterator
 
-    from harbor_assets.definitions import evaluate_job
     from harbor_assets.partitions import EXECUTION_TAG, RUN_TAG, RUN_TASKS, RUNS, run_task_key
 
     keys = [run_task_key(plan.run_id, task.index) for task in plan.tasks]
@@ -110,7 +109,7 @@ def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, 
         instance.add_dynamic_partitions(str(RUN_TASKS.name), keys)
         instance.add_dynamic_partitions(str(RUNS.name), [plan.run_id])
     die(execution, "keys_added")
-    job = evaluate_job()
+    job = evaluate_job(services)
     remote, code = _origins(job.name)
     run = instance.create_run_for_job(
         job,
@@ -128,6 +127,17 @@ def _execute(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, 
     for event in execute_run_iterator(InMemoryJob(job), run, instance):
         if event.is_failure:
             log.warning("%s: %s", event.event_type_value, event.message)
+
+
+def evaluate_job(services: Services) -> "dg.JobDefinition":
+    """The job `evaluate` as a worker on this machine executes it; nothing else of what Dagster loads is looked at."""
+    import dagster as dg
+
+    from harbor_assets.assets.runs import trial_results_alone
+    from harbor_assets.jobs import evaluate
+
+    alone = dg.Definitions(assets=[trial_results_alone], jobs=[evaluate], resources={"engine": services.engine})
+    return alone.resolve_job_def("evaluate")
 
 
 def _origins(job_name: str) -> "tuple[RemoteJobOrigin, JobPythonOrigin]":
@@ -178,6 +188,7 @@ def _report_settled(instance: "dg.DagsterInstance", services: Services, plan: Ru
         engine.outcomes(plan.run_id),
         list(engine.inspect(plan.run_id)),
         place=lambda path: engine.place(plan.run_id, path),
+        day=services.benchmarks.day_of(plan.run_id),
         lock=lambda: locks.lock(services.settings.locks, "partitions"),
     )
 

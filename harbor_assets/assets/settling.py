@@ -8,7 +8,9 @@ from harbor_assets.assets.runs import MERGED_BUNDLE
 from harbor_assets.assets.suites import CODE_VERSION, OWNERS
 from harbor_assets.cluster.upkeep import Upkeep
 from harbor_assets.domain.errors import HarborAssetsError
+from harbor_assets.engine.benchmarks import Benchmarks
 from harbor_assets.engine.lifecycle import RunEngine, Settled
+from harbor_assets.events.benchmarks import day_event
 from harbor_assets.events.bundles import bundle_metadata
 from harbor_assets.events.leaderboard import leaderboard_event
 from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS
@@ -25,7 +27,10 @@ from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS
     code_version=CODE_VERSION,
 )
 def merged_bundle_on_cluster(
-    context: dg.AssetExecutionContext, engine: dg.ResourceParam[RunEngine], upkeep: dg.ResourceParam[Upkeep]
+    context: dg.AssetExecutionContext,
+    engine: dg.ResourceParam[RunEngine],
+    upkeep: dg.ResourceParam[Upkeep],
+    benchmarks: dg.ResourceParam[Benchmarks],
 ) -> Iterator[dg.MaterializeResult]:
     """Settle a run that has ended; again for one that is settled, which gives the same bundle.
 
@@ -46,6 +51,8 @@ def merged_bundle_on_cluster(
             if event := leaderboard_event(settled.ranked):
                 context.log_event(event)
             yield dg.MaterializeResult(metadata=metadata)
+        if day := benchmarks.day_of(run_id):
+            context.log_event(day_event(day, run.plan, engine.outcomes(run_id), phase=settled.phase))
         upkeep.finish(run_id, settled)
     except HarborAssetsError as error:
         raise dg.Failure(str(error), allow_retries=False) from error

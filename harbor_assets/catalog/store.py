@@ -5,6 +5,7 @@ from typing import Self
 
 from harbor_assets.catalog.database import BUSY_SECONDS, Database
 from harbor_assets.catalog.images import SqlImages
+from harbor_assets.catalog.keys import SqlKeys
 from harbor_assets.catalog.marks import SqlMarks
 from harbor_assets.catalog.metrics import SqlMetrics
 from harbor_assets.catalog.outcomes import SqlOutcomes
@@ -13,9 +14,9 @@ from harbor_assets.catalog.runs import SqlRuns
 from harbor_assets.catalog.tasks import SqlTasks, write_all_facts
 
 
-class Catalog(SqlTasks, SqlProjects, SqlRuns, SqlOutcomes, SqlImages, SqlMetrics, SqlMarks):
-    """`TaskCatalog`, `ProjectCatalog`, `RunCatalog`, `ImageCatalog`, `MetricCatalog`, `EvalCatalog` and `MarkCatalog`
-    on one database. Shared between threads."""
+class Catalog(SqlTasks, SqlProjects, SqlRuns, SqlKeys, SqlOutcomes, SqlImages, SqlMetrics, SqlMarks):
+    """`TaskCatalog`, `ProjectCatalog`, `RunCatalog`, `KeyedRuns`, `ImageCatalog`, `MetricCatalog`, `EvalCatalog` and
+    `MarkCatalog` on one database. Shared between threads."""
 
     @classmethod
     def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> Self:

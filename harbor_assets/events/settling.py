@@ -10,11 +10,13 @@ from contextlib import AbstractContextManager
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 
+from harbor_assets.domain.benchmarks import DayOf
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import PlannedTask, RunPlan
 from harbor_assets.engine.inspection import Finding
 from harbor_assets.engine.lifecycle import Settled
+from harbor_assets.events.benchmarks import day_event
 from harbor_assets.events.bundles import bundle_event, bundle_metadata, check_event
 from harbor_assets.events.leaderboard import leaderboard_event
 from harbor_assets.events.suites import task_event, taskset_event
@@ -72,8 +74,10 @@ def report_settled(
     *,
     place: Place,
     lock: Lock,
+    day: DayOf | None = None,
 ) -> None:
-    """The bundle and its checks, and on the run's last execution how the run ended."""
+    """The bundle and its checks, and on the run's last execution how the run ended. `day`: which one of a benchmark it
+    was for."""
     for run in instance.get_runs(dg.RunsFilter(tags={RUN_TAG: plan.run_id}, job_name=EVALUATE), limit=1):
         tags = {"harbor/phase": str(settled.phase), "harbor/result_state": str(settled.state)}
         instance.add_run_tags(run.run_id, tags)
@@ -82,6 +86,8 @@ def report_settled(
     if settled.error is None:
         metadata = bundle_metadata(plan, rows, phase=settled.phase, state=settled.state, place=place)
         instance.report_runless_asset_event(bundle_event(plan.run_id, metadata))
+    if day:
+        instance.report_runless_asset_event(day_event(day, plan, rows, phase=settled.phase))
     if event := leaderboard_event(settled.ranked):
         instance.report_runless_asset_event(event)
     for finding in findings:

@@ -10,7 +10,7 @@ from harbor_assets.settings.variables import PREFIX
 LAYOUT = 1  # the arrangement of the home folder; raised when an older program could not read it any more
 _LAYOUT_FILE = "layout-version"
 # What may lie in a home before its first command: what a service stored there, and what a new disk holds.
-_OWN = frozenset({"artifacts", "locks", "logs", "cache", "work", "sandboxes", "dagster", "lost+found"})
+_OWN = frozenset({"artifacts", "locks", "logs", "cache", "work", "sandboxes", "dagster", "benchmarks", "lost+found"})
 _OWN_PREFIXES = ("catalog.db", "leaderboard.duckdb", f".{_LAYOUT_FILE}-")
 _RULE = f"choose another with {PREFIX}HOME"
 _NAMED = 3  # of the foreign files in a message: enough to recognise the folder by

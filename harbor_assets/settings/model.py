@@ -62,6 +62,7 @@ class Settings:
     settle_seconds: float = SETTLE_SECONDS
     reap_seconds: float = REAP_SECONDS
     profiles: Path = Path("/etc/harbor-assets/profiles")
+    benchmarks: Path = Path("/etc/harbor-assets/benchmarks")
     buildkit: str = ""
     registry: str = ""
     insecure_registries: str = ""

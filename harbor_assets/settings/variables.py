@@ -170,6 +170,12 @@ VARIABLES: tuple[Variable, ...] = (
         folder,
         lambda _: Path("/etc/harbor-assets/profiles"),
     ),
+    Variable(
+        "benchmarks",
+        "folder of scheduled benchmarks: NAME.yaml or NAME/defs.yaml (docs/schedules.md)",
+        folder,
+        lambda values: values["home"] / "benchmarks",
+    ),
     Variable("buildkit", "BuildKit that builds images: tcp://host:port or unix:///path", buildkit, lambda _: ""),
     Variable("registry", "registry and folder for built images, as registry.example.org/evals", prefix, lambda _: ""),
     Variable("insecure_registries", "registries spoken to over plain HTTP, by commas", hosts, lambda _: ""),

@@ -30,6 +30,7 @@ from harbor_assets.domain.tasks import (
     TasksetInput,
     taskset_digest,
 )
+from harbor_assets.engine.benchmark_ports import Keyed
 from harbor_assets.engine.ports import Page
 
 
@@ -377,6 +378,16 @@ class MemoryCatalog:
             trials={outcome: outcomes[outcome] for outcome in Outcome},
             waiting_since=min(waiting, default=None),
         )
+
+    def runs_by_key(self, workspace: str, owner: str, prefix: str) -> list[Keyed]:
+        return sorted(
+            Keyed(key, run_id)
+            for (where, whose, key), (run_id, _, _) in self._keys.items()
+            if (where, whose) == (workspace, owner) and key.startswith(prefix)
+        )
+
+    def key_of(self, run_id: str) -> str | None:
+        return min((key for (_, _, key), (run, _, _) in self._keys.items() if run == run_id), default=None)
 
     def get_run(self, run_id: str) -> Run:
         with self._lock:
