@@ -9,7 +9,7 @@ import logging
 import dagster as dg
 
 from harbor_assets.assets.leaderboard import leaderboard
-from harbor_assets.assets.runs import merged_bundle, trial_results, trial_results_alone
+from harbor_assets.assets.runs import merged_bundle, trial_results
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
 from harbor_assets.checks.bundles import bundle_checks
 from harbor_assets.components.folder import read_benchmarks

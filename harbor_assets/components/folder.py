@@ -16,7 +16,7 @@ FILES_MAX = 500
 
 
 def files_of(folder: Path) -> list[Path]:
-    """`NAME.yaml` (as a ConfigMap has them) and `NAME/defs.yaml` (as `dg` has them), sorted; none if there is no folder.
+    """`NAME.yaml` (as a ConfigMap has them) and `NAME/defs.yaml` (as `dg` has them), sorted; none without a folder.
 
     Hidden ones are left out: of a mounted ConfigMap each file is there twice.
     """
@@ -39,7 +39,7 @@ def read_benchmarks(folder: Path) -> list[ScheduledBenchmark]:
                 problems += [Problem(str(path), _told(at)) for at in error.errors(include_url=False)]
                 continue
             if other := found.get(read.name):
-                problems.append(Problem(str(path), f"name: {read.name!r} is the name of {other[0]} too; choose another"))
+                problems.append(Problem(str(path), f"name: {read.name!r} is the name of {other[0]} too; take another"))
                 continue
             found[read.name] = (path, read)
     if problems:
@@ -69,7 +69,7 @@ def _documents(path: Path, problems: list[Problem]) -> Iterator[dict[str, Any]]:
         if (kind := document.get("type")) != TYPE:
             problems.append(Problem(str(path), f"type: {str(kind)[:100]!r} is not {TYPE}"))
         elif unknown := sorted(map(str, document.keys() - {"type", "attributes"})):
-            problems.append(Problem(str(path), f"{', '.join(unknown)[:200]}: not known here; there are type and attributes"))
+            problems.append(Problem(str(path), f"{', '.join(unknown)[:200]}: not known here, only type and attributes"))
         elif not isinstance(attributes := document.get("attributes"), dict):
             problems.append(Problem(str(path), "attributes: must be a mapping, as name: nightly"))
         else:

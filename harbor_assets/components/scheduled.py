@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import islice, pairwise
 from typing import Self
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from pydantic import BaseModel, field_validator
 
 from harbor_assets.domain.benchmarks import Benchmark
@@ -18,6 +19,7 @@ from harbor_assets.partitions import RUN_TAG, quietly
 
 CRON_FIELDS = 5
 _TICKS_LOOKED_AT = 400  # of a cron: more than a year of days
+_MOMENT = 1_800_000_000.0  # from which ticks are looked at; any does
 _OLDEST_TICK = timedelta(days=400)
 
 
@@ -33,8 +35,7 @@ class BenchmarkYaml(Benchmark):
             raise ValueError(
                 f"{text[:60]!r} is no cron expression of five fields (minute hour day month weekday), as 0 2 * * *"
             )
-        begin = datetime(2027, 1, 1).timestamp()  # noqa: DTZ001 - any moment does
-        ticks = list(islice(cron_string_iterator(begin, text, "UTC"), _TICKS_LOOKED_AT))
+        ticks = list(islice(cron_string_iterator(_MOMENT, text, "UTC"), _TICKS_LOOKED_AT))
         if any(one.date() == other.date() for one, other in pairwise(ticks)):
             raise ValueError(f"{text[:60]!r} fires more than once a day; each day is filled by one run")
         if ticks[1] - ticks[0] > _OLDEST_TICK:
@@ -86,7 +87,7 @@ def _asset(benchmark: Benchmark) -> dg.AssetsDefinition:
             start_date=benchmark.start.isoformat(), timezone=benchmark.timezone, end_offset=1
         ),
         output_required=False,
-        description=f"The days of a benchmark: {agent} on {benchmark.taskset}, at {benchmark.cron} {benchmark.timezone}. "
+        description=f"Days of a benchmark: {agent} on {benchmark.taskset}, at {benchmark.cron} {benchmark.timezone}. "
         "A day is filled by the first of its runs that ends with a score; materialising an open day begins its run.",
         group_name="benchmarks",
         kinds={"harbor"},
@@ -101,7 +102,7 @@ def _asset(benchmark: Benchmark) -> dg.AssetsDefinition:
         try:
             filled = benchmarks.fill(benchmark, day)
             run = filled.run
-            context.instance.add_run_tags(context.run_id, {RUN_TAG: run.id})
+            context.instance.add_run_tags(context.run.run_id, {RUN_TAG: run.id})
             if run.phase.terminal:  # told again: nothing is run twice
                 context.log.info(f"{day} was filled by {run.id}")
                 yield dg.MaterializeResult(metadata=day_metadata(run.plan, benchmarks.outcomes(run), phase=run.phase))
@@ -109,12 +110,14 @@ def _asset(benchmark: Benchmark) -> dg.AssetsDefinition:
         except HarborAssetsError as error:
             raise dg.Failure(str(error), allow_retries=False) from None
         context.log_event(begun_event(benchmark.name, day, run.id))
-        context.log.info(f"{run.id} {'was begun for' if filled.begun else 'goes on for'} {day}; the day is filled when it ends")
+        context.log.info(
+            f"{run.id} {'was begun for' if filled.begun else 'goes on for'} {day}; the day is filled when it ends"
+        )
 
     return fill
 
 
-def _schedule(benchmark: Benchmark, job: "dg.job") -> dg.ScheduleDefinition:  # type: ignore[valid-type]
+def _schedule(benchmark: Benchmark, job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=f"benchmark_{benchmark.name}",
         job=job,
@@ -144,6 +147,6 @@ def _patience(benchmark: Benchmark) -> timedelta:
     """How old the newest day's result may be: the longest pause between two ticks, and the time a run may take."""
     from dagster._utils.schedules import cron_string_iterator
 
-    ticks = islice(cron_string_iterator(datetime(2027, 1, 1).timestamp(), benchmark.cron, "UTC"), _TICKS_LOOKED_AT)  # noqa: DTZ001
+    ticks = islice(cron_string_iterator(_MOMENT, benchmark.cron, "UTC"), _TICKS_LOOKED_AT)
     longest = max(later - earlier for earlier, later in pairwise(ticks))
     return longest + timedelta(seconds=benchmark.timeout_seconds or RUN_TIMEOUT_SECONDS)

@@ -86,7 +86,9 @@ class Benchmarks:
             return None
         number, run_id = max(numbered)
         run = self._runs.get_run(run_id)
-        return Day(day, number, run, scored=self._runs.count_outcomes([run_id]).get(run_id, {}).get(Outcome.SCORED, 0) > 0)
+        return Day(
+            day, number, run, scored=self._runs.count_outcomes([run_id]).get(run_id, {}).get(Outcome.SCORED, 0) > 0
+        )
 
     def forbidden(self, benchmark: Benchmark, day: str) -> str | None:
         """Why no run may be begun for that day now, as a sentence; None: one may."""

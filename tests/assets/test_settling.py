@@ -11,7 +11,9 @@ from harbor_assets.assets.settling import merged_bundle_on_cluster
 from harbor_assets.assets.suites import harbor_task, task_image, taskset
 from harbor_assets.checks.bundles import bundle_checks
 from harbor_assets.cluster.upkeep import Upkeep
+from harbor_assets.domain.benchmarks import DayOf
 from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.events.benchmarks import benchmark_key
 from harbor_assets.jobs import evaluate, settle
 from harbor_assets.partitions import run_task_key
 from tests.engine.test_execution import RUN, House, graded
@@ -41,12 +43,20 @@ class Place:
         definitions = dg.Definitions(
             assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle_on_cluster],
             jobs=[evaluate, settle],
-            resources={"engine": self.house.engine, "upkeep": upkeep},
+            resources={
+                "engine": self.house.engine,
+                "upkeep": upkeep,
+                "benchmarks": self,  # asked for `day_of` only
+            },
         )
         tasks = self.house.catalog.get_run(RUN).plan.tasks
         instance.add_dynamic_partitions("run_task", [run_task_key(RUN, task.index) for task in tasks])
         instance.add_dynamic_partitions("run", [RUN])
         self._evaluate, self._settle = map(definitions.resolve_job_def, ("evaluate", "settle"))
+
+    def day_of(self, run_id: str) -> DayOf:
+        assert run_id == RUN
+        return DayOf("nightly", "2026-11-29", 1)
 
     def evaluate(self) -> None:
         config = {"ops": {"trial_results": {"ops": {"plan": {"config": {"submitted_run": RUN}}}}}}
@@ -76,6 +86,7 @@ def test_the_bundle_is_a_partition_of_its_own_and_the_end_is_written_after_it(pl
     place.house.catalog.finish = look  # type: ignore[method-assign]
     assert place.settle()
     assert materialised == [{RUN}]
+    assert place.instance.get_materialized_partitions(benchmark_key("nightly")) == {"2026-11-29"}
     run = place.house.catalog.get_run(RUN)
     assert (run.phase, run.result_state) == (RunPhase.COMPLETED, ResultState.READY)
     (evaluation,) = place.instance.get_runs(dg.RunsFilter(job_name="evaluate"))
@@ -96,7 +107,7 @@ def test_checks_that_are_asked_for_without_a_partition_look_at_the_newest_bundle
         assets=[harbor_task, taskset, task_image, trial_results_on_cluster, merged_bundle_on_cluster],
         asset_checks=bundle_checks,
         jobs=[look],
-        resources={"engine": place.house.engine, "upkeep": None},
+        resources={"engine": place.house.engine, "upkeep": None, "benchmarks": None},
     ).resolve_job_def("look")
     assert not definitions.execute_in_process(instance=place.instance, raise_on_error=False).success  # none yet
     place.evaluate()

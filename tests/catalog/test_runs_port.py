@@ -10,6 +10,7 @@ from harbor_assets.domain.errors import Conflict, IdempotencyConflict, NotFound,
 from harbor_assets.domain.outcomes import Outcome, Reason, Try
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.runs import RunMarks
+from harbor_assets.engine.benchmark_ports import KeyedRuns
 from harbor_assets.engine.ports import RunCatalog
 from tests.catalog.samples import A, B, outcome, plan
 
@@ -274,3 +275,18 @@ def test_a_lock_is_held_by_one_at_a_time(catalog: RunCatalog) -> None:
     assert most == 1
     with catalog.lock("partitions"), catalog.lock("other"):
         catalog.list_runs()
+
+
+def test_runs_are_found_by_the_beginning_of_their_key(catalog: RunCatalog) -> None:
+    keyed: KeyedRuns = catalog  # type: ignore[assignment]  # every catalog is both
+    ids = {
+        key: catalog.add_run(plan(), request_digest=A, idempotency_key=key)[0].id
+        for key in ("b/a_b/1", "b/a_b/2", "b/aXb/1", "B/a_b/3")
+    }
+    plain = accepted(catalog)
+    other = catalog.add_run(plan(owner="somebody"), request_digest=A, idempotency_key="b/a_b/9")[0]
+    run = catalog.get_run(plain)
+    found = keyed.runs_by_key(run.plan.workspace, run.plan.owner, "b/a_b/")
+    assert [tuple(each) for each in found] == [(key, ids[key]) for key in ("b/a_b/1", "b/a_b/2")]
+    assert keyed.runs_by_key("elsewhere", run.plan.owner, "b/") == []
+    assert [keyed.key_of(run_id) for run_id in (ids["b/aXb/1"], other.id, plain)] == ["b/aXb/1", "b/a_b/9", None]
