@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
     from harbor_assets.engine.ranking import Rankings
     from harbor_assets.engine.taskset_images import TasksetImages
-    from harbor_assets.engine.verification import Verifications
+    from harbor_assets.leaderboard.store import DuckDbLeaderboard
     from harbor_assets.sandboxes.engines.cli import Engine
     from harbor_assets.sandboxes.engines.images import EngineImages
 
@@ -279,7 +279,6 @@ class Services:
             images_of=self.images_of,
             folders=self.folders,
             waits=self._waits,
-            marks=self.catalog,
         )
 
     @cached_property
@@ -294,13 +293,6 @@ class Services:
             owner=self.settings.owner,
             workspace=self.settings.workspace,
         )
-
-    @cached_property
-    def verifications(self) -> "Verifications":
-        """Judging tasks by runs of oracle and nop."""
-        from harbor_assets.engine.verification import Verifications
-
-        return Verifications(runs=self.catalog, marks=self.catalog)
 
     @property
     def _waits(self) -> "Waits | None":
@@ -337,15 +329,21 @@ class Services:
         return AccessFileAuthenticator(Path(self.settings.access))
 
     @cached_property
-    def rankings(self) -> "Rankings":
-        """The leaderboard."""
-        from harbor_assets.engine.ranking import Rankings
+    def leaderboard(self) -> "DuckDbLeaderboard":
+        """The store of results."""
         from harbor_assets.leaderboard.store import DuckDbLeaderboard
+
+        return DuckDbLeaderboard(self.settings.leaderboard)
+
+    @cached_property
+    def rankings(self) -> "Rankings":
+        """The leaderboard, and what else is asked of the store of results."""
+        from harbor_assets.engine.ranking import Rankings
 
         return Rankings(
             runs=self.catalog,
             artifacts=self.artifacts,
-            store=DuckDbLeaderboard(self.settings.leaderboard),
+            store=self.leaderboard,
             scratch=self.settings.work,
         )
 

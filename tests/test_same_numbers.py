@@ -198,7 +198,7 @@ def test_rest_and_the_leaderboard_say_the_same(ended: Ended):
 
 
 def test_the_rows_of_the_database_give_the_same(ended: Ended):
-    with duckdb.connect(str(ended.services.settings.leaderboard), read_only=True) as store:
+    with duckdb.connect(str(ended.services.leaderboard.file_of("default")), read_only=True) as store:
         counted = store.execute("SELECT outcome, count(*) FROM trials GROUP BY outcome").fetchall()
         assert dict(counted) == COUNTS
         found = store.execute("SELECT avg(reward), sum(coalesce(reward, 0)) / count(*), sum(cost_usd) FROM trials")

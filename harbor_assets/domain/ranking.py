@@ -5,8 +5,9 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from harbor_assets.domain.bundle import RunMetadata
+from harbor_assets.domain.conditions import Conditions, recorded_conditions
 from harbor_assets.domain.outcomes import Frozen
-from harbor_assets.domain.policies import OutcomeSummary, PolicyCoverage
+from harbor_assets.domain.policies import ConfidenceInterval, OutcomeSummary, PolicyCoverage
 
 
 class RankedRun(Frozen):
@@ -30,6 +31,14 @@ class RankedRun(Frozen):
     harbor_version: str | None
     started_at: datetime | None
     finished_at: datetime | None
+    mean_interval: ConfidenceInterval | None = None
+    experiment: str | None = None
+    evaluation: str | None = None
+    dataset: str | None = None
+    dataset_version: str | None = None
+    agent_version: str | None = None
+    harbor_assets_version: str | None = None
+    conditions: Conditions = Conditions(taskset_ref="")
 
 
 class Leaderboard(Frozen):
@@ -62,6 +71,14 @@ def ranked(run_id: str, metadata: RunMetadata, account: OutcomeSummary) -> Ranke
         harbor_version=target.version if target else None,
         started_at=metadata.started_at,
         finished_at=metadata.finished_at,
+        mean_interval=scored.mean_interval,
+        experiment=labels.get("experiment"),
+        evaluation=labels.get("evaluation"),
+        dataset=labels.get("dataset"),
+        dataset_version=labels.get("dataset_version"),
+        agent_version=_text(config.get("agent_version")),
+        harbor_assets_version=labels.get("harbor_assets_version"),
+        conditions=recorded_conditions(labels, config),
     )
 
 

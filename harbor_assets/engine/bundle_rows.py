@@ -126,6 +126,7 @@ class BundleRows:
     def trial_columns(self, row: TrialOutcome) -> dict[str, Any]:
         """The row of a trial in `trials.parquet`."""
         ends = [one.end for one in row.tries if one.end]
+        task = self.plan.task(row.index)
         return {
             "run_id": row.run_id,
             "task_index": row.index,
@@ -153,6 +154,11 @@ class BundleRows:
             "agent": self.plan.agent.name,
             "sandbox": self.plan.sandbox.kind,
             "harbor_version": self.plan.harbor_version,
+            "archive": task.fileset_ref,
+            "archive_hash": task.files_hash,
+            "agent_image": task.images.get("agent"),
+            "verifier_image": task.images.get("verifier"),
+            "verifier_revision": row.task_ref.partition("#")[2] or None,  # verifiers lie in the tasks' archives
         }
 
     def score_columns(self, row: TrialOutcome) -> Iterator[dict[str, Any]]:

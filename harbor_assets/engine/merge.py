@@ -17,6 +17,8 @@ from pydantic import JsonValue
 
 from harbor_assets.domain import bundle, credentials
 from harbor_assets.domain.bundle import AgentOutput, Manifest, RunMetadata, RunnerInfo, Summary, Trial
+from harbor_assets.domain.conditions import CONFIG_KEY as CONDITIONS
+from harbor_assets.domain.conditions import conditions_of
 from harbor_assets.domain.errors import Broken
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import RunPhase
@@ -133,6 +135,8 @@ class BundleContent:
             "job_name": plan.run_id,
             "reward_key": plan.reward_key,
             "agent_timeout_multiplier": plan.agent_timeout_multiplier,
+            "agent_version": plan.agent.version,
+            CONDITIONS: conditions_of(plan).model_dump(mode="json"),
         }
         labels = {
             "run_id": plan.run_id,

@@ -18,7 +18,6 @@ from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import ImageConfig, PlannedTask, RunPlan, SandboxChoice
 from harbor_assets.domain.profiles import SandboxProfile
-from harbor_assets.domain.ranking import RankedRun
 from harbor_assets.domain.runs import Run, RunMarks, Tally
 from harbor_assets.domain.tasks import (
     HarborTask,
@@ -344,32 +343,6 @@ class TableWriter(Protocol):
 
     def write(self, tables: BundleTables, folder: Path) -> None:
         """Make `trials.parquet` and `scores.parquet` in `folder`, also when there are no rows."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RankedBundle:
-    """A bundle for the leaderboard: its line, and its `trials.parquet` on this machine."""
-
-    run: RankedRun
-    trials: Path
-
-
-class LeaderboardStore(Protocol):
-    """Where the leaderboard is kept. It holds nothing that the bundles do not: it can be lost and made again."""
-
-    def run_ids(self) -> frozenset[str]:
-        """The runs that are on it."""
-        ...
-
-    def rows(self, workspace: str) -> Sequence[RankedRun]:
-        """The runs of a workspace by taskset and sandbox, the best mean first and those without one last."""
-        ...
-
-    def write(self, bundles: Iterable[RankedBundle], *, afresh: bool = False) -> int:
-        """Put these bundles in the place of what is there of their runs (`afresh`: of everything) and return how many
-        there were; all of them or, also when killed, none. A bundle's file is used only until the next is asked for.
-        Raises `Broken` if it cannot be written."""
         ...
 
 

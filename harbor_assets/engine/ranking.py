@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import batched
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,11 +16,14 @@ from harbor_assets.domain.errors import Broken, HarborAssetsError
 from harbor_assets.domain.policies import OutcomeSummary
 from harbor_assets.domain.ranking import Leaderboard, ranked
 from harbor_assets.domain.runs import bundle_key
-from harbor_assets.engine.ports import Artifacts, LeaderboardStore, RankedBundle, RunCatalog
+from harbor_assets.engine.ports import Artifacts, RunCatalog
+from harbor_assets.engine.ranking_ports import LeaderboardStore, RankedBundle
 
 log = logging.getLogger(__name__)
 
-BATCH = 200  # bundles in one transaction: their tables lie in scratch space meanwhile
+BATCH = 200  # runs that one settling catches up with
+AT_ONCE = 50  # bundles in one transaction: their tables lie in scratch space meanwhile
+_TABLES = (bundle.TRIALS_TABLE, bundle.SCORES_TABLE, bundle.OUTCOMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +71,26 @@ class Rankings:
         """Beside the runs that are `there`; afresh if None."""
         failed: list[tuple[str, str]] = []
         with self._folder() as folder:
-            written = self._store.write(self._bundles(run_ids, folder, failed), afresh=there is None)
+            written = self._store.write(self._batches(run_ids, folder, failed), afresh=there is None)
+        failed += written.failed
         for run_id, why in failed:
             log.warning("%s is not on the leaderboard: %s", run_id, why)
-        ranked = (there or frozenset()) | ({*run_ids} - {run_id for run_id, _ in failed})
-        return Ranked(written, tuple(failed), len(ranked))
+        ranked = (there or frozenset()).difference(run_id for run_id, _ in failed).union(written.runs)
+        return Ranked(len(written.runs), tuple(failed), len(ranked))
 
-    def _bundles(self, run_ids: Sequence[str], folder: Path, failed: list[tuple[str, str]]) -> Iterator[RankedBundle]:
-        for run_id in run_ids:
-            try:
-                found = self._bundle(run_id, folder)
-            except HarborAssetsError as error:
-                failed.append((run_id, str(error)))
-            else:
-                yield found
-                found.trials.unlink(missing_ok=True)
+    def _batches(
+        self, run_ids: Sequence[str], folder: Path, failed: list[tuple[str, str]]
+    ) -> Iterator[Sequence[RankedBundle]]:
+        for some in batched(run_ids, AT_ONCE):
+            found: list[RankedBundle] = []
+            for run_id in some:
+                try:
+                    found.append(self._bundle(run_id, folder))
+                except HarborAssetsError as error:
+                    failed.append((run_id, str(error)))
+            yield found
+            for one in found:
+                shutil.rmtree(one.folder)
 
     def _bundle(self, run_id: str, folder: Path) -> RankedBundle:
         key = bundle_key(run_id)
@@ -90,10 +99,12 @@ class Rankings:
             account = OutcomeSummary.model_validate_json(self._read(f"{key}/{bundle.OUTCOME_SUMMARY}"))
         except ValidationError as error:
             raise Broken(f"its bundle cannot be read: {error.error_count()} fields are not as they should be") from None
-        trials = folder / f"{run_id}.parquet"
-        with self._artifacts.open(f"{key}/{bundle.TRIALS_TABLE}") as source, trials.open("wb") as target:
-            shutil.copyfileobj(source, target)
-        return RankedBundle(ranked(run_id, metadata, account), trials)
+        own = folder / run_id
+        own.mkdir(exist_ok=True)
+        for name in _TABLES:
+            with self._artifacts.open(f"{key}/{name}") as source, (own / name).open("wb") as target:
+                shutil.copyfileobj(source, target)
+        return RankedBundle(ranked(run_id, metadata, account), own)
 
     def _read(self, key: str) -> bytes:
         with self._artifacts.open(key) as file:

@@ -50,6 +50,11 @@ TRIAL_COLUMNS: Mapping[str, str] = {
     "agent": "VARCHAR",
     "sandbox": "VARCHAR",
     "harbor_version": "VARCHAR",
+    "archive": "VARCHAR",
+    "archive_hash": "VARCHAR",
+    "agent_image": "VARCHAR",
+    "verifier_image": "VARCHAR",
+    "verifier_revision": "VARCHAR",
 }
 SCORE_COLUMNS: Mapping[str, str] = {
     "run_id": "VARCHAR",

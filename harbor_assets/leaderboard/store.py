@@ -1,152 +1,221 @@
-"""The leaderboard in one DuckDB file.
+"""The store of results: one DuckDB file for each workspace, in one folder.
 
-A writer excludes every other process, readers too, while it has the file open. So the file is never written in place: a
+A workspace has a file of its own, since nothing inside DuckDB keeps a query from a table: who may read a workspace is
+given its file, and there is no other one to be found in it.
+
+A writer excludes every other process, readers too, while it has a file open. So no file is ever written in place: a
 copy is changed in one transaction and swapped in. Readers keep the old file until they are done, and a writer killed
-anywhere leaves it as it was. Writers wait for each other at a lock file beside it.
+anywhere leaves it as it was. Writers wait for each other at a lock file in the folder.
 """
 
 import fcntl
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harbor_assets.domain.errors import NO_SPACE, Broken, StorageFull
 from harbor_assets.domain.ranking import RankedRun
-from harbor_assets.engine.ports import RankedBundle
+from harbor_assets.engine.ranking_ports import RankedBundle, Written
+from harbor_assets.leaderboard import schema
+from harbor_assets.leaderboard.ingest import ingest
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-LAYOUT = 1  # of the tables; another number is not read but made afresh from the bundles
-_TRIAL_COLUMNS = (  # those that every bundle's trials.parquet has had from the first version on
-    "run_id, task_index, task, task_ref, native_task_id, k, trial_id, trial_key, outcome, reason, reward, "
-    "duration_sec, cost_usd"
+_RANKED = (
+    "SELECT line FROM runs JOIN pairings USING (run_id) ORDER BY taskset_ref, sandbox, mean DESC NULLS LAST, run_id"
 )
-_SCHEMA = f"""
-CREATE TABLE layout AS SELECT {LAYOUT} AS version;
-CREATE TABLE runs (
-    run_id VARCHAR PRIMARY KEY, workspace VARCHAR, owner VARCHAR, phase VARCHAR, taskset_ref VARCHAR, agent VARCHAR,
-    model VARCHAR, sandbox VARCHAR, mean DOUBLE, scored BIGINT, planned BIGINT, finished_at TIMESTAMPTZ, line VARCHAR
-);
-CREATE TABLE trials (
-    run_id VARCHAR, task_index INTEGER, task VARCHAR, task_ref VARCHAR, native_task_id VARCHAR, k INTEGER,
-    trial_id VARCHAR, trial_key VARCHAR, outcome VARCHAR, reason VARCHAR, reward DOUBLE, duration_sec DOUBLE,
-    cost_usd DOUBLE
-);
-"""
-_RANKED = "SELECT line FROM runs WHERE workspace = ? ORDER BY taskset_ref, sandbox, mean DESC NULLS LAST, run_id"
+_WORKSPACE_SHOWN = 40  # characters of a workspace in the name of its file
 
 
 class DuckDbLeaderboard:
-    """Implements the engine's `LeaderboardStore`."""
+    """Implements the engine's `LeaderboardStore`.
+
+    `file` is what the store is called: its files lie in a folder of that name with `.d` behind it, and a file of that
+    name, the store of earlier versions, is removed by the first write.
+    """
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._old, self._folder = file, file.with_name(f"{file.name}.d")
+
+    def file_of(self, workspace: str) -> Path:
+        """The file of a workspace, which may not exist. Names may be longer than a file's, and differ in case alone."""
+        slug = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in workspace[:_WORKSPACE_SHOWN])
+        return self._folder / f"{slug}-{sha256(workspace.encode()).hexdigest()[:16]}.duckdb"
 
     def run_ids(self) -> frozenset[str]:
         """See `LeaderboardStore`."""
-        return frozenset(run_id for (run_id,) in self._ask("SELECT run_id FROM runs"))
+        found = (self._ask(file, "SELECT run_id FROM runs") for file in self._folder.glob("[!.]*.duckdb"))
+        return frozenset(run_id for rows in found for (run_id,) in rows)
 
     def rows(self, workspace: str) -> Sequence[RankedRun]:
         """See `LeaderboardStore`."""
-        return [RankedRun.model_validate_json(line) for (line,) in self._ask(_RANKED, workspace)]
+        return [RankedRun.model_validate_json(line) for (line,) in self._ask(self.file_of(workspace), _RANKED)]
 
-    def write(self, bundles: Iterable[RankedBundle], *, afresh: bool = False) -> int:
+    def write(self, batches: Iterable[Sequence[RankedBundle]], *, afresh: bool = False) -> Written:
         """See `LeaderboardStore`."""
         import duckdb
 
-        part = self._file.with_name(f".{self._file.name}.part")
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             with self._locked():
-                part.unlink(missing_ok=True)  # what a killed writer left
-                if not afresh and self._readable():
-                    shutil.copyfile(self._file, part)
+                for left in self._folder.glob(".*.part*"):  # what a killed writer left
+                    left.unlink()
+                writing = _Writing(self, afresh=afresh)
                 try:
-                    written = _ingest(part, bundles)
-                    with part.open("rb") as file:
-                        os.fsync(file.fileno())
-                    part.replace(self._file)
+                    writing.take(batches)
+                    changed = writing.close()
+                    for part, file in changed:
+                        part.replace(file)
                 finally:
-                    part.unlink(missing_ok=True)
-                    part.with_name(f"{part.name}.wal").unlink(missing_ok=True)
-        except (OSError, duckdb.IOException) as error:
+                    writing.abandon()
+                if afresh:
+                    for file in self._folder.glob("[!.]*.duckdb"):
+                        if file not in {target for _, target in changed}:
+                            file.unlink()
+                for left in (self._old, self._old.with_name(f"{self._old.name}.lock")):
+                    left.unlink(missing_ok=True)
+        except (OSError, duckdb.Error) as error:
             full = isinstance(error, OSError) and error.errno in NO_SPACE
             if full or "No space left on device" in str(error):
-                raise StorageFull(f"No space left for the leaderboard {self._file}") from error
-            raise Broken(f"The leaderboard {self._file} cannot be written: {error}") from error
-        return written
+                raise StorageFull(f"No space left for the leaderboard {self._folder}") from error
+            raise Broken(f"The leaderboard {self._folder} cannot be written: {error}") from error
+        return Written(tuple(writing.runs), tuple(writing.failed))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        fd = os.open(f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
             os.close(fd)
 
-    def _readable(self) -> bool:
-        """Whether there is a file of this layout. Anything else is made afresh: it holds nothing of its own."""
+    def _ask(self, file: Path, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query; none where there is no file of this layout."""
         import duckdb
 
-        with suppress(duckdb.Error, OSError), _connect(self._file, read_only=True) as connection:
-            return connection.execute("SELECT version FROM layout").fetchall() == [(LAYOUT,)]
-        return False
+        with ExitStack() as stack:
+            try:
+                reader = stack.enter_context(connect(file, read_only=True))
+                if not readable(reader):
+                    return []
+            except (duckdb.Error, OSError):
+                return []
+            return reader.execute(query, list(values)).fetchall()
 
-    def _ask(self, query: str, *values: str) -> list[tuple[str, ...]]:
-        if not self._readable():
-            return []
-        with _connect(self._file, read_only=True) as connection:
-            return connection.execute(query, list(values)).fetchall()
+
+class _Writing:
+    """One write: the copies that are changed, by workspace, until they are swapped in."""
+
+    def __init__(self, store: DuckDbLeaderboard, *, afresh: bool) -> None:
+        self._store, self._afresh = store, afresh
+        self._open: dict[str, DuckDBPyConnection] = {}
+        self._stack = ExitStack()
+        self._parts: list[tuple[Path, Path]] = []
+        self.runs: list[str] = []
+        self.failed: list[tuple[str, str]] = []
+
+    def take(self, batches: Iterable[Sequence[RankedBundle]]) -> None:
+        """Read all of them."""
+        for batch in batches:
+            by_workspace: dict[str, list[RankedBundle]] = defaultdict(list)
+            for found in batch:
+                by_workspace[found.run.workspace].append(found)
+            for workspace, bundles in by_workspace.items():
+                self._ingest(self._connection(workspace), bundles)
+
+    def _ingest(self, connection: "DuckDBPyConnection", bundles: Sequence[RankedBundle]) -> None:
+        """All of them in one transaction; where one cannot be read, each in its own."""
+        import duckdb
+
+        try:
+            with _transaction(connection):
+                ingest(connection, bundles)
+        except duckdb.Error as error:
+            if "No space left on device" in str(error):
+                raise
+            if len(bundles) > 1:
+                for found in bundles:
+                    self._ingest(connection, [found])
+            else:
+                said = str(error).splitlines()[0]
+                self.failed.append((bundles[0].run.run_id, f"its bundle cannot be read: {said}"))
+        else:
+            self.runs += [found.run.run_id for found in bundles]
+
+    def _connection(self, workspace: str) -> "DuckDBPyConnection":
+        if workspace in self._open:
+            return self._open[workspace]
+        file = self._store.file_of(workspace)
+        part = file.with_name(f".{file.name}.part")
+        self._parts.append((part, file))
+        if not self._afresh and _is_readable(file):
+            shutil.copyfile(file, part)
+        made = not part.exists()
+        connection = self._stack.enter_context(connect(part))
+        if made:
+            for statement in schema.statements():
+                connection.execute(statement)
+        self._open[workspace] = connection
+        return connection
+
+    def close(self) -> Sequence[tuple[Path, Path]]:
+        """Bring everything to the disk. Returns (copy, file whose place it takes)."""
+        for connection in self._open.values():
+            connection.execute("CHECKPOINT")
+        self._stack.close()
+        for part, _ in self._parts:
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+        return self._parts
+
+    def abandon(self) -> None:
+        """Remove what is left of the copies."""
+        self._stack.close()
+        for part, _ in self._parts:
+            part.unlink(missing_ok=True)
+            part.with_name(f"{part.name}.wal").unlink(missing_ok=True)
 
 
 @contextmanager
-def _connect(file: Path, *, read_only: bool = False) -> "Iterator[DuckDBPyConnection]":
+def connect(file: Path, *, read_only: bool = False) -> "Iterator[DuckDBPyConnection]":
+    """A connection to one file. Raises `duckdb.IOException` where it is none of DuckDB's, or, to read, not there."""
     import duckdb
 
     with duckdb.connect(str(file), read_only=read_only) as connection:
         # everything needed is in the wheel: never look for an extension on the network
         connection.execute("SET autoinstall_known_extensions = false")
-        connection.execute("SET threads = 1")  # small tables; the other cores run trials
+        connection.execute("SET threads = 1")  # the other cores run trials, and sums depend on no order of threads
+        connection.execute("SET TimeZone = 'UTC'")
         yield connection
 
 
-def _ingest(file: Path, bundles: Iterable[RankedBundle]) -> int:
-    """Put bundles in the place of what is there of their runs, in one transaction. Returns how many."""
-    new, written = not file.exists(), 0
-    with _connect(file) as connection:
-        connection.execute("BEGIN")
-        if new:
-            connection.execute(_SCHEMA)
-        for found in bundles:
-            run = found.run
-            connection.execute("DELETE FROM runs WHERE run_id = ?", [run.run_id])
-            connection.execute("DELETE FROM trials WHERE run_id = ?", [run.run_id])
-            values = [
-                run.run_id,
-                run.workspace,
-                run.owner,
-                run.phase,
-                run.taskset_ref,
-                run.agent,
-                run.model,
-                run.sandbox,
-                run.mean,
-                run.coverage.trials,
-                run.coverage.of_trials,
-                run.finished_at,
-                run.model_dump_json(),
-            ]
-            connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
-            connection.execute(
-                f"INSERT INTO trials SELECT {_TRIAL_COLUMNS} FROM read_parquet(?)",  # noqa: S608
-                [str(found.trials)],
-            )
-            written += 1
-        connection.execute("COMMIT")
-        connection.execute("CHECKPOINT")
-    return written
+def readable(connection: "DuckDBPyConnection") -> bool:
+    """Whether the file has this layout. Any other is made afresh: it holds nothing of its own."""
+    return connection.execute("SELECT version FROM layout").fetchall() == [(schema.LAYOUT,)]
+
+
+def _is_readable(file: Path) -> bool:
+    import duckdb
+
+    with suppress(duckdb.Error, OSError), connect(file, read_only=True) as connection:
+        return readable(connection)
+    return False
+
+
+@contextmanager
+def _transaction(connection: "DuckDBPyConnection") -> Iterator[None]:
+    connection.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # the first error tells more
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

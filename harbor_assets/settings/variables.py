@@ -95,7 +95,8 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         "leaderboard",
-        "DuckDB file of the leaderboard; on a deployment on the volume that its programs share",
+        "the store of results: its DuckDB files lie in the folder of this name with `.d` behind it; on a deployment on "
+        "the volume that its programs share",
         folder,
         lambda values: values["home"] / "leaderboard.duckdb",
     ),

@@ -34,7 +34,6 @@ COMMANDS = [
     *(("tasksets", verb) for verb in ("list", "show", "replace", "revisions", "tag", "delete")),
     ("tasksets", "create"),
     ("tasksets", "build-images"),
-    ("tasksets", "verify"),
     ("doctor",),
     ("evaluate",),
     ("access",),

@@ -43,6 +43,9 @@ def settle(w: World, tmp_path: Path, *rewards: float) -> str:
     tables.mkdir(exist_ok=True)
     columns = [BundleRows.of(plan, rows).trial_columns(row) for row in rows]
     ParquetTables().write(BundleTables(trials=columns, scores=[]), tables)
+    for name in (bundle.TRIALS_TABLE, bundle.SCORES_TABLE):
+        w.artifacts.put_bytes(f"{bundle_key(run_id)}/{name}", (tables / name).read_bytes())
+    w.artifacts.put_bytes(f"{bundle_key(run_id)}/{bundle.OUTCOMES}", b"".join(bundle.lines(rows)))
     labels = {"workspace": "default", "taskset_ref": plan.taskset_ref, "agent": "oracle", "sandbox": "process"}
     metadata = RunMetadata(
         labels=labels,
@@ -54,7 +57,6 @@ def settle(w: World, tmp_path: Path, *rewards: float) -> str:
     key = bundle_key(run_id)
     w.artifacts.put_bytes(f"{key}/{bundle.METADATA}", bundle.document(metadata))
     w.artifacts.put_bytes(f"{key}/{bundle.OUTCOME_SUMMARY}", bundle.document(account(rows)))
-    w.artifacts.put_bytes(f"{key}/{bundle.TRIALS_TABLE}", (tables / bundle.TRIALS_TABLE).read_bytes())
     return run_id
 
 

@@ -43,7 +43,7 @@ def test_a_bundle_made_afresh_from_the_records_of_trials_is_the_first_to_the_byt
         for path in first:
             if not path.startswith(f"{EVIDENCE}/"):
                 services.artifacts.remove(f"{KEY}/{path}")
-        services.settings.leaderboard.unlink()
+        services.leaderboard.file_of("default").unlink()
         services.engine.settle_again(RUN_ID)
         assert files(services) == first
         assert dumped(services) == board

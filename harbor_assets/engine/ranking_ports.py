@@ -1,0 +1,46 @@
+"""What rankings need from outside, as Protocols; as `ports.py`, kept apart for its size."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harbor_assets.domain.ranking import RankedRun
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBundle:
+    """A bundle for the store: its line, and a folder on this machine with its `trials.parquet`, `scores.parquet` and
+    `outcomes.jsonl`."""
+
+    run: RankedRun
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of bundles: the runs that are in the store now, and why others are not (run id and reason)."""
+
+    runs: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+class LeaderboardStore(Protocol):
+    """Where the leaderboard is kept. It holds nothing that the bundles do not: it can be lost and made again."""
+
+    def run_ids(self) -> frozenset[str]:
+        """The runs that are in it, of every workspace."""
+        ...
+
+    def rows(self, workspace: str) -> Sequence[RankedRun]:
+        """The runs of a workspace by taskset and sandbox, the best mean first and those without one last."""
+        ...
+
+    def write(self, batches: Iterable[Sequence[RankedBundle]], *, afresh: bool = False) -> Written:
+        """Put these bundles in the place of what is there of their runs (`afresh`: of everything).
+
+        Each bundle is there as a whole or, if it cannot be read, not at all; a workspace changes at once, and not if
+        this is killed. The files of a batch are used only until the next is asked for. Raises `Broken` if nothing can
+        be written, `StorageFull`.
+        """
+        ...
