@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
     from harbor_assets.engine.ranking import Rankings
     from harbor_assets.engine.taskset_images import TasksetImages
+    from harbor_assets.engine.verification import Verifications
     from harbor_assets.leaderboard.store import DuckDbLeaderboard
     from harbor_assets.sandboxes.engines.cli import Engine
     from harbor_assets.sandboxes.engines.images import EngineImages
@@ -279,6 +280,7 @@ class Services:
             images_of=self.images_of,
             folders=self.folders,
             waits=self._waits,
+            marks=self.catalog,
         )
 
     @cached_property
@@ -293,6 +295,13 @@ class Services:
             owner=self.settings.owner,
             workspace=self.settings.workspace,
         )
+
+    @cached_property
+    def verifications(self) -> "Verifications":
+        """Judging tasks by runs of oracle and nop."""
+        from harbor_assets.engine.verification import Verifications
+
+        return Verifications(runs=self.catalog, marks=self.catalog)
 
     @property
     def _waits(self) -> "Waits | None":

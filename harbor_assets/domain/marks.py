@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
@@ -19,6 +19,8 @@ from harbor_assets.domain.outcomes import Frozen
 
 WHY_MAX: Final = 2000  # characters
 RUNS_MAX: Final = 100
+LOOKUP_MAX: Final = 10_000  # subjects in one look-up; a client with more asks again
+SUBJECT_MAX: Final = 600  # characters: two names of 255 and a digest
 _RUN: Final = re.compile(r"run-[0-9a-f]{16}")
 
 MarkKind = Literal["verified", "judged"]
@@ -101,6 +103,12 @@ class Mark(Frozen):
     @property
     def kind(self) -> MarkKind:
         return self.verdict.kind
+
+
+class MarkLookup(Frozen):
+    """Whose marks: tasks pinned by digest (`workspace/name#digest`), and runs by id."""
+
+    subjects: Annotated[list[Annotated[str, Field(max_length=SUBJECT_MAX)]], Field(max_length=LOOKUP_MAX)]
 
 
 def order(mark: Mark) -> tuple[datetime, str, str]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from harbor_assets.domain.digests import digest_of
+from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.outcomes import Frozen
 from harbor_assets.domain.profiles import SandboxProfile
 from harbor_assets.domain.publication import Publication
@@ -15,7 +16,8 @@ from harbor_assets.domain.tasks import Hex64
 
 # Harbor's own list of agents without a model connection is longer: the others call models through their own accounts.
 ORACLE = "oracle"  # applies a task's own solution
-NON_CALLING_AGENTS = (ORACLE, "nop")
+NOP = "nop"  # does nothing
+NON_CALLING_AGENTS = (ORACLE, NOP)
 # Harbor 0.26's built-in names that call a model; a test keeps the two lists equal to Harbor's.
 HARBOR_AGENTS = tuple(
     """acp claude-code cline-cli cortex-code terminus terminus-1 terminus-2 aider codex cursor-cli gemini-cli
@@ -134,6 +136,8 @@ class RunPlan(Frozen):
     harbor_assets_version: str
     skipped: tuple[SkippedTask, ...] = ()
     publication: Publication | None = Field(default=None, exclude_if=lambda value: value is None)
+    # What warned of its tasks when it was accepted; a report must not change with what is found later.
+    marks: tuple[Mark, ...] = Field(default=(), exclude_if=lambda marks: not marks)
 
     @cached_property
     def _by_index(self) -> dict[int, PlannedTask]:

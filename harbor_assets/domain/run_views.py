@@ -1,8 +1,9 @@
 """Runs as clients see them, from what the catalog holds. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase, task_phase
 from harbor_assets.domain.runs import Run
@@ -51,10 +52,14 @@ def open_tasks(run: Run, rows: Iterable[TrialOutcome]) -> set[int]:
 
 
 def task_views(
-    run: Run, rows: Iterable[TrialOutcome], tries: Iterable[tuple[int, int]], waits: Mapping[int, Wait] | None = None
+    run: Run,
+    rows: Iterable[TrialOutcome],
+    tries: Iterable[tuple[int, int]],
+    waits: Mapping[int, Wait] | None = None,
+    marks: Mapping[str, Sequence[Mark]] | None = None,
 ) -> Iterator[TaskView]:
     """Every task of the run by index, with its trials' outcomes (`rows`). `tries`: the (index, k) that have begun;
-    `waits`: what tasks wait for."""
+    `waits`: what tasks wait for; `marks`: by pinned reference."""
     ended: dict[int, list[TrialOutcome]] = {}
     for row in rows:
         ended.setdefault(row.index, []).append(row)
@@ -74,4 +79,5 @@ def task_views(
             running=running,
             waiting=None if done or not waits else waits.get(task.index),
             outcomes=tuple(trial_view(row) for row in mine),
+            marks=tuple(marks.get(task.ref, ())) if marks else (),
         )

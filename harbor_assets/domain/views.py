@@ -4,6 +4,7 @@ from datetime import datetime
 
 from pydantic import Field
 
+from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.outcomes import Frozen, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase
 from harbor_assets.domain.plans import SkippedTask
@@ -86,7 +87,7 @@ class TrialView(Frozen):
 
 class TaskView(Frozen):
     """One task of a run. `running`: trials at work now (0 on an ended run); `waiting`: why it, or its sandbox, is not
-    at work yet, where anybody knows."""
+    at work yet, where anybody knows; `marks`: what is known of the task's revision now (`domain/marks.py`)."""
 
     index: int
     task: str
@@ -97,24 +98,28 @@ class TaskView(Frozen):
     running: int
     waiting: Wait | None = None
     outcomes: tuple[TrialView, ...]
+    marks: tuple[Mark, ...] = ()
 
 
 class RunStatus(Frozen):
-    """The answer of status: the run, and every task of it."""
+    """The answer of status: the run, and every task of it. `marks`: of the run itself."""
 
     run: RunSummary
     tasks: tuple[TaskView, ...]
+    marks: tuple[Mark, ...] = ()
 
 
 class Submitted(Frozen):
     """The answer of a submit. `created` is False if the idempotency key named this run before.
 
-    `already_running`: the owner's other active runs of the same taskset. They do not block this one.
+    `already_running`: the owner's other active runs of the same taskset. They do not block this one. `marks`: what
+    warned of its tasks when it was accepted.
     """
 
     run: RunSummary
     created: bool
     already_running: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 class BundleFile(Frozen):

@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from harbor_assets.domain.errors import NotReady, Refused, StorageFull
+from harbor_assets.domain.marks import Mark, warnings
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
-from harbor_assets.domain.plans import ORACLE
+from harbor_assets.domain.plans import ORACLE, RunPlan
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun, not_scored, request_again, selected
@@ -16,6 +17,7 @@ from harbor_assets.domain.run_views import open_tasks, run_summary, task_views
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.domain.waiting import RunWaits
+from harbor_assets.engine.mark_ports import MarkCatalog
 from harbor_assets.engine.planning import Deployment, ImagesOf, RunPlanner
 from harbor_assets.engine.ports import (
     Artifacts,
@@ -45,7 +47,7 @@ class Evaluations:
 
     `profiles` are those of a deployment; None where sandboxes have none (a laptop). `images_of`: see `RunPlanner`.
     `folders`: where the files of stored tasks are looked at; None: they are not.
-    `waits` tells what runs wait for; None where nothing but a free slot is waited for.
+    `waits` tells what runs wait for; None where nothing but a free slot is waited for. `marks`: what is known of tasks.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Evaluations:
         images_of: ImagesOf = lambda kind: None,
         folders: TaskFolders | None = None,
         waits: Waits | None = None,
+        marks: MarkCatalog | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._planner = RunPlanner(
@@ -71,6 +74,7 @@ class Evaluations:
         self.results = Results(tasks=tasks, runs=runs, artifacts=artifacts)
         self._runs, self._executions, self._logs, self._waits = runs, executions, logs, waits
         self._deployment, self._clock = deployment, clock
+        self._marks = marks
         self._recovery = Recovery(runs, executions)
 
     # --- accept ---------------------------------------------------------------------------------------------------
@@ -88,6 +92,7 @@ class Evaluations:
         if request.rerun_of is not None:
             find_run(self._runs, workspace, request.rerun_of)
         plan = self._planner.plan(workspace, request, owner=owner)
+        plan = plan.model_copy(update={"marks": self._warnings(plan)})
         if blocked := self._executions.blocked():
             raise StorageFull(blocked)
         active = self._runs.list_runs(workspace, active=True, owner=plan.owner, page_size=1000).items
@@ -104,6 +109,7 @@ class Evaluations:
             run=self._summary(run),
             created=created,
             already_running=tuple(same[:ALREADY_RUNNING_MAX]),
+            marks=run.plan.marks,
         )
 
     def rerun(
@@ -156,7 +162,12 @@ class Evaluations:
         rows = self._runs.outcomes(run_id)
         counts = Counter(row.outcome.value for row in rows)
         waits = self._waits_of(run, rows)
-        return RunStatus(run=run_summary(run, counts, waits.run), tasks=tuple(self._task_views(run, rows, waits)))
+        marks = self._marks_of(run.plan)
+        return RunStatus(
+            run=run_summary(run, counts, waits.run),
+            tasks=tuple(self._task_views(run, rows, waits, marks)),
+            marks=tuple(marks.get(run.id, ())),
+        )
 
     def list_runs(
         self,
@@ -181,7 +192,8 @@ class Evaluations:
         """The tasks of a run by index, those in `phase` only if given."""
         run = find_run(self._runs, workspace, run_id)
         rows = self._runs.outcomes(run_id)
-        views = [v for v in self._task_views(run, rows, self._waits_of(run, rows)) if phase in (None, v.phase)]
+        found = self._task_views(run, rows, self._waits_of(run, rows), self._marks_of(run.plan))
+        views = [view for view in found if phase in (None, view.phase)]
         start = (page - 1) * page_size
         return Page(views[start : start + page_size], page, page_size, len(views))
 
@@ -232,8 +244,19 @@ class Evaluations:
     def _summary(self, run: Run) -> RunSummary:
         return run_summary(run, self._runs.count_outcomes([run.id]).get(run.id, {}))
 
-    def _task_views(self, run: Run, rows: Sequence[TrialOutcome], waits: RunWaits) -> Iterator[TaskView]:
-        return task_views(run, rows, () if run.phase.terminal else self._runs.tries(run.id), waits.tasks)
+    def _task_views(
+        self, run: Run, rows: Sequence[TrialOutcome], waits: RunWaits, marks: Mapping[str, Sequence[Mark]]
+    ) -> Iterator[TaskView]:
+        return task_views(run, rows, () if run.phase.terminal else self._runs.tries(run.id), waits.tasks, marks)
+
+    def _marks_of(self, plan: RunPlan) -> Mapping[str, Sequence[Mark]]:
+        """What is known now of the run (by id) and of its tasks (by reference)."""
+        if self._marks is None:
+            return {}
+        return self._marks.marks_of(plan.workspace, [plan.run_id, *(task.ref for task in plan.tasks)])
+
+    def _warnings(self, plan: RunPlan) -> tuple[Mark, ...]:
+        return tuple(warnings(mark for marks in self._marks_of(plan).values() for mark in marks))
 
     def _waits_of(self, run: Run, rows: Sequence[TrialOutcome]) -> RunWaits:
         if self._waits is None or run.phase.terminal or run.cancel_requested_at is not None:

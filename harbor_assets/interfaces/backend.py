@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.ports import Artifacts, ProjectCatalog, TaskCatalog, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
     from harbor_assets.engine.taskset_images import TasksetImages
+    from harbor_assets.engine.verification import Verifications
     from harbor_assets.wiring import Services
 
 
@@ -31,6 +32,7 @@ class Backend:
     images: "TasksetImages"
     metrics: "MetricCatalog"
     marks: "MarkCatalog"
+    verifications: "Verifications"
     agent_evals: "Callable[[], AgentEvals]"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
@@ -48,6 +50,7 @@ class Backend:
             images=services.taskset_images,
             metrics=services.catalog,
             marks=services.catalog,
+            verifications=services.verifications,
             agent_evals=lambda: services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,

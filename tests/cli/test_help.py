@@ -34,6 +34,7 @@ COMMANDS = [
     *(("tasksets", verb) for verb in ("list", "show", "replace", "revisions", "tag", "delete")),
     ("tasksets", "create"),
     ("tasksets", "build-images"),
+    ("tasksets", "verify"),
     ("doctor",),
     ("evaluate",),
     ("access",),

@@ -22,6 +22,7 @@ from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import TaskVerifier
 from harbor_assets.engine.ranking import Rankings
 from harbor_assets.engine.taskset_images import TasksetImages
+from harbor_assets.engine.verification import Verifications
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.sdk.client import Client
 from harbor_assets.interfaces.sdk.connection import Service
@@ -114,6 +115,7 @@ class World:
             ),
             images_of=lambda kind: self.images,
             waits=self.waits,
+            marks=self.catalog,
         )
         self.taskset_images = TasksetImages(
             tasks=self.catalog, sandboxes=self.sandboxes, builds_of=lambda kind: self.images
@@ -128,6 +130,7 @@ class World:
             templates=SandboxedTemplates(),
             version="0.1.0",
         )
+        self.verifications = Verifications(runs=self.catalog, marks=self.catalog)
         self.backend = Backend(
             evaluations=self.evaluations,
             tasks=self.catalog,
@@ -137,6 +140,7 @@ class World:
             projects=self.catalog,
             metrics=self.catalog,
             marks=self.catalog,
+            verifications=self.verifications,
             agent_evals=lambda: self.agent_evals,
         )
 

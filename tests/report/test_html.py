@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbor_assets.domain.marks import Mark, Verdict
 from harbor_assets.domain.outcomes import Outcome, Reason, Try
 from harbor_assets.domain.phases import RunPhase
 from harbor_assets.domain.plans import SandboxChoice, SkippedTask
@@ -319,6 +320,17 @@ def test_a_large_report_comes_in_pieces_and_reads_its_rows_as_it_goes():
     assert 0 < read < 2000
     assert max(map(len, pieces)) < 200_000
     assert read == 2000
+
+
+def test_what_warned_of_a_task_when_the_run_was_submitted_stands_above_its_figures():
+    mark = Mark(workspace="ws", subject=f"ws/alpha#{'a' * 64}", verdict=Verdict.BAD, who="ann", why=HOSTILE, at=START)
+    plan = make_plan(["alpha"], marks=(mark,))
+    page = Page(draw(make_bundle(plan, [make_row(plan, 0, 1, 1.0)])))
+    assert "1 mark warns of tasks in this run" in page.text
+    assert "bad ws/alpha#aaaaaaaaaaaa" in page.text
+    assert not any(page.all("img"))
+    without = make_plan(["alpha"])
+    assert "mark warns" not in draw(make_bundle(without, [make_row(without, 0, 1, 1.0)]))
 
 
 def test_every_outcome_has_its_words_and_its_colour():

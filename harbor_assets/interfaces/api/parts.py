@@ -55,6 +55,13 @@ def _runs(backend: Backend) -> "Iterable[APIRouter]":
     yield runs_router(backend.evaluations)
 
 
+def _marks(backend: Backend) -> "Iterable[APIRouter]":
+    from harbor_assets.interfaces.api.routes.marks import marks_router, verifications_router
+
+    yield marks_router(backend.marks)
+    yield verifications_router(backend.verifications)
+
+
 def _metrics(backend: Backend) -> "Iterable[APIRouter]":
     from harbor_assets.interfaces.api.routes.metrics import metrics_router
 
@@ -92,6 +99,7 @@ PARTS = (
     Part("tasks", BASE, ("/tasks",), _tasks),
     Part("tasksets", BASE, ("/tasksets", "/images"), _tasksets),
     Part("runs", BASE, ("/agent-evaluate/runs",), _runs),
+    Part("marks", BASE, ("/marks", "/agent-evaluate/verifications"), _marks),
     Part("metrics", BASE, ("/metrics",), _metrics),
     Part("agent_evals", BASE, ("/agent-evaluate/jobs", "/agent-eval-results", "/eval-results"), _agent_evals),
     Part("leaderboard", BASE, ("/leaderboard",), _leaderboard),

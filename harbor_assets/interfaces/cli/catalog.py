@@ -10,8 +10,10 @@ import typer
 from pydantic import BaseModel
 
 from harbor_assets.domain.errors import Conflict, NotFound, Refused
+from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.names import Ref, nearest
 from harbor_assets.domain.tasks import Task, TaskInput, Taskset, TasksetInput
+from harbor_assets.interfaces.cli.marks_shown import marks_of
 from harbor_assets.interfaces.cli.output import Output, command, counted, moment, note, one_line
 from harbor_assets.interfaces.cli.records_shown import Shown, document, print_record, purpose_of, tags_of
 from harbor_assets.interfaces.cli.report import envelope, print_place
@@ -84,9 +86,15 @@ def show(session: Session, nouns: str, ref: str, out: Output, *, body: bool) -> 
             kept["spec"].pop("config", None)  # read from the archive, whatever a body says
         out.document(kept)
     elif out.json:
-        out.document(document(found))
+        out.document({**document(found), "marks": [mark.model_dump(mode="json") for mark in _marks(session, found)]})
     else:
-        print_record(found, out)
+        print_record(found, out, _marks(session, found))
+
+
+def _marks(session: Session, record: Shown) -> list[Mark]:
+    """Those of a task's revision, or of the members of a taskset."""
+    subjects = [record.ref] if isinstance(record, Task) else record.tasks
+    return marks_of(session, subjects, record.workspace)
 
 
 def write(

@@ -1,9 +1,13 @@
 """How one task or taskset is shown."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+from harbor_assets.domain.marks import Mark, Verdict
 from harbor_assets.domain.tasks import EvaluatorTask, Task, Taskset
+from harbor_assets.interfaces.cli.marks_shown import print_warnings, told
 from harbor_assets.interfaces.cli.output import Output, counted, moment, one_line
 
 TEXT_SHOWN = 2000  # characters of an instruction on a terminal; --json has the whole
@@ -17,8 +21,8 @@ def document(record: Shown) -> dict[str, Any]:
     return {"ref": record.ref, **record.model_dump(mode="json")}
 
 
-def print_record(record: Shown, out: Output) -> None:
-    """One record for people."""
+def print_record(record: Shown, out: Output, marks: Sequence[Mark] = ()) -> None:
+    """One record for people, with what is known of it, or of the members of a taskset."""
     facts = [
         ("Task" if isinstance(record, Task) else "Taskset", record.ref),
         ("Revision", str(record.revision)),
@@ -36,6 +40,7 @@ def print_record(record: Shown, out: Output) -> None:
             out.line(f"  {one_line(member)}")
         if len(record.tasks) > MEMBERS_SHOWN:
             out.line(f"  … and {len(record.tasks) - MEMBERS_SHOWN} more; --json has all")
+        _print_marks(record, marks, out)
         return
     spec = record.spec
     facts += [("Kind", spec.kind), ("Metrics", ", ".join(map(str, spec.metrics))), ("Views", ", ".join(spec.views))]
@@ -49,11 +54,23 @@ def print_record(record: Shown, out: Output) -> None:
         text = spec.instruction
         facts += [("Native id", spec.native_task_id), ("Archive", spec.source.fileset_ref)]
         facts += [("Harbor", f"{spec.harbor_hash.harbor_version}, package digest {spec.harbor_hash.digest}")]
+    facts += [("Marked", told(mark)) for mark in marks]
     print_facts(facts, out)
     if text:
         out.line(f"\n{text[:TEXT_SHOWN].rstrip()}")
         if len(text) > TEXT_SHOWN:
             out.line(f"… ({len(text)} characters; --json has all)")
+
+
+def _print_marks(taskset: Taskset, marks: Sequence[Mark], out: Output) -> None:
+    """What is known of a taskset's members: how many are marked as what, and each that warns."""
+    if not marks:
+        return
+    counts = Counter(mark.verdict for mark in marks)
+    unmarked = len(taskset.tasks) - len({mark.subject for mark in marks})
+    words = [f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict]]
+    out.line(f"\nMarked: {', '.join([*words, *([f'not marked {unmarked}'] if unmarked else [])])}")
+    print_warnings(marks, out)
 
 
 def print_facts(facts: list[tuple[str, str]], out: Output) -> None:

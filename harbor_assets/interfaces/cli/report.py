@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harbor_assets.domain.bundle import REPORT
+from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import ResultState, exit_code
 from harbor_assets.domain.policies import ConfidenceInterval, OutcomeSummary, Policy
 from harbor_assets.domain.views import Pagination, RunStatus, RunSummary, TaskView
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
+from harbor_assets.interfaces.cli.marks_shown import print_warnings
 from harbor_assets.interfaces.cli.output import Output, command, counted, duration, moment, note, one_line, score
 from harbor_assets.interfaces.cli.progress import ended, flags_told, follow, result
 from harbor_assets.interfaces.cli.session import Session
@@ -45,6 +47,7 @@ def print_ending(session: Session, status: RunStatus, out: Output) -> None:
     out.line(f"Run {run.id} {run.phase}{took}; results: {run.result_state}")
     if run.error:
         out.line(f"Error: {run.error}")
+    print_warnings(_marks(status), out)
     account = session.evaluator.runs.results(run.id).account
     _print_policies(account, out)
     _print_shortfall(run, account, out)
@@ -170,6 +173,7 @@ def print_tasks(tasks: Sequence[TaskView], out: Output) -> None:
         message = waiting or next((trial.message for trial in task.outcomes if trial.message), None)
         rows.append((str(task.index), task.task, task.phase, state, message or ""))
     out.table(("INDEX", "TASK", "PHASE", "RESULT", "MESSAGE"), rows)
+    print_warnings((mark for task in tasks for mark in task.marks), out)
 
 
 def print_runs(page: Page[RunSummary], out: Output) -> None:
@@ -199,7 +203,8 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
     """The scores of an ended run."""
     found = session.evaluator.runs.results(run_id)
     if out.json:
-        out.document({"summary": found.summary, "outcomes": found.outcomes})
+        marks = [mark.model_dump(mode="json") for mark in _marks(session.evaluator.runs.status(run_id))]
+        out.document({"summary": found.summary, "outcomes": found.outcomes, "marks": marks})
         return
     status = session.evaluator.runs.status(run_id)
     print_facts(status.run, out)
@@ -230,12 +235,18 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
     out.table(("INDEX", "TASK", "K", "OUTCOME", "REWARD", *map(one_line, sides), "REASON", "FLAGS"), rows)
     if hidden:
         out.line(f"{hidden} more side rewards are not shown; --json and the bundle have all of them")
+    print_warnings(_marks(status), out)
     out.line()
     if found.summary is None:
         out.line("The results could not be merged into a bundle; these scores are from the run's own rows.")
     else:
         out.line(f"Report: {session.evaluator.runs.bundle_location(run_id, REPORT)}")
         out.line(f"Download: {command('runs', 'download', run_id, *session.own_words())}")
+
+
+def _marks(status: RunStatus) -> list[Mark]:
+    """What is known now of the run, then of its tasks."""
+    return [*status.marks, *(mark for task in status.tasks for mark in task.marks)]
 
 
 def _side_rewards(status: RunStatus) -> tuple[list[str], int]:

@@ -13,6 +13,7 @@ from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.asked import Asked
 from harbor_assets.interfaces.cli.building import see_to_images
 from harbor_assets.interfaces.cli.edge import INTERRUPTED, REFUSED
+from harbor_assets.interfaces.cli.marks_shown import print_warnings
 from harbor_assets.interfaces.cli.output import Output, command, counted, note
 from harbor_assets.interfaces.cli.preflight import check_run, check_stored
 from harbor_assets.interfaces.cli.publishing import publish
@@ -62,7 +63,7 @@ class Submission:
                 with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
                     runs = session.evaluator.runs
                     send = partial(runs.submit_request, request)
-                    submitted = _send(session, send, self.idempotency_key)
+                    submitted = send_once(session, send, self.idempotency_key)
                     self._tell(session, chosen, submitted, out)
                 return _end(session, submitted, out, wait=self.wait, interrupted=interrupted())
         except KeyboardInterrupt:
@@ -122,7 +123,7 @@ def run_again(
     with open_session(*where) as session:
         with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
             send = partial(session.evaluator.runs.rerun, run_id, failed=failed, select=select)
-            submitted = _send(session, send, idempotency_key)
+            submitted = send_once(session, send, idempotency_key)
             run = submitted.run
             out.line(f"Rerun of {run_id}: {counted(run.n_tasks, 'task')} of {run.taskset_ref}")
             _tell_accepted(submitted, out)
@@ -130,7 +131,7 @@ def run_again(
         return _end(session, submitted, out, wait=wait, interrupted=interrupted())
 
 
-def _send(session: Session, send: Callable[..., Submitted], key: str | None) -> Submitted:
+def send_once(session: Session, send: Callable[..., Submitted], key: str | None) -> Submitted:
     """Submit. Over a network always with a key, since an answer may be lost after the run was accepted."""
     key = key or (f"submit-{secrets.token_hex(8)}" if session.remote else None)
     try:
@@ -154,6 +155,7 @@ def _tell_accepted(submitted: Submitted, out: Output) -> None:
         out.line(f"Run {run.id} accepted: {run.n_tasks} tasks, queued; the worker starts them")
     else:
         out.line(f"Run {run.id} was accepted before with this key and request ({run.phase}); nothing new starts")
+    print_warnings(submitted.marks, out)
     for other in submitted.already_running:
         out.line(f"{other} is already running {run.taskset_ref}")
 

@@ -14,6 +14,8 @@ from harbor_assets.interfaces.cli.options import (
     Limit,
     Project,
     Rehash,
+    Sandbox,
+    SandboxProfile,
     SkipInvalid,
     Strict,
     Tasks,
@@ -119,6 +121,56 @@ def create(
 
 
 add_commands(app, Noun("taskset", "geography-suite", 'tasks:"default/capital-of-france"'))
+
+
+@app.command(
+    epilog=examples(
+        "tasksets verify my-suite",
+        "tasksets verify 'default/my-suite#3f9a…' -n 5 --json",
+        "tasksets verify my-suite --tasks 3,7 --sandbox podman",
+    )
+)
+def verify(
+    ref: Annotated[str, typer.Argument(metavar="REF", help="A stored taskset: NAME, WS/NAME or WS/NAME#DIGEST.")],
+    n_attempts: Annotated[
+        int, typer.Option("-n", "--n-attempts", metavar="N", min=1, max=1000, help="Trials of each task and agent.")
+    ] = 3,
+    tasks: Tasks = None,
+    sandbox: Sandbox = None,
+    sandbox_profile: SandboxProfile = None,
+    n_concurrent: Annotated[
+        int | None, typer.Option("--n-concurrent", metavar="N", min=1, max=1000, help="Trials at once, of each agent.")
+    ] = None,
+    runs: Annotated[
+        str | None,
+        typer.Option(
+            "--runs",
+            metavar="ORACLE_RUN,NOP_RUN",
+            help="Judge by these two runs instead of starting new ones.",
+            show_default=False,
+        ),
+    ] = None,
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Find out which tasks can be trusted: run oracle and nop N times on each, wait, judge, and mark the tasks.
+
+    A task is good if its oracle always passes (a reward of 1 or more) and nop never does; else it is flaky,
+    oracle_fails or nop_passes. Where infrastructure failed, it stays undecided and is not marked. The exit code is 0 if
+    every task is good, 3 if some are, 4 if none is. Marks are shown wherever the revision is used.
+    """
+    from harbor_assets.domain.errors import Refused
+    from harbor_assets.interfaces.cli import source
+    from harbor_assets.interfaces.cli.asked import Asked
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.verifying import Verifying
+
+    if runs is not None and (tasks, sandbox, sandbox_profile, n_concurrent) != (None,) * 4:
+        raise Refused("--runs names two runs that are there; --tasks, --sandbox and the like are for new ones")
+    asked = Asked(n_attempts=n_attempts, sandbox=sandbox, profile=sandbox_profile, n_concurrent=n_concurrent)
+    verifying = Verifying(choice=source.Choice(taskset=ref, tasks=tasks), asked=asked, runs=runs)
+    raise typer.Exit(verifying.run(workspace, base_url, Output(json=json)))
 
 
 @app.command(

@@ -11,6 +11,7 @@ from harbor_assets.interfaces.sdk.connection import AsyncClient, Connection
 from harbor_assets.interfaces.sdk.evaluations import AsyncEvaluations, Evaluations
 from harbor_assets.interfaces.sdk.images import AsyncImages, Images
 from harbor_assets.interfaces.sdk.leaderboard import AsyncBoard, Board
+from harbor_assets.interfaces.sdk.marks import AsyncMarks, Marks
 from harbor_assets.interfaces.sdk.metrics import AsyncMetrics, Metrics
 from harbor_assets.interfaces.sdk.publishing import Publishing
 from harbor_assets.interfaces.sdk.runs import AsyncRuns, Runs
@@ -89,6 +90,11 @@ class Evaluator(_OverConnection[Client]):
         return Tasksets(self._client.loop, AsyncTasksets(self._client.twin))
 
     @cached_property
+    def marks(self) -> Marks:
+        """What is known of tasks and runs beside their scores."""
+        return Marks(self._client.loop, AsyncMarks(self._client.twin))
+
+    @cached_property
     def metrics(self) -> Metrics:
         """What scores outputs."""
         return Metrics(self._client.loop, AsyncMetrics(self._client.twin))
@@ -150,6 +156,11 @@ class AsyncEvaluator(_OverConnection[AsyncClient]):
     def tasksets(self) -> AsyncTasksets:
         """Named groups of pinned tasks."""
         return AsyncTasksets(self._client)
+
+    @cached_property
+    def marks(self) -> AsyncMarks:
+        """What is known of tasks and runs beside their scores."""
+        return AsyncMarks(self._client)
 
     @cached_property
     def metrics(self) -> AsyncMetrics:

@@ -19,6 +19,7 @@ from harbor_assets.domain.errors import (
     StorageFull,
     Unauthenticated,
 )
+from harbor_assets.domain.marks import Mark, Verdict
 from harbor_assets.domain.metrics.bodies import Metric, MetricInline
 from harbor_assets.domain.metrics.builtin import F1 as F1Metric
 from harbor_assets.domain.metrics.builtin import Bleu as BLEUMetric
@@ -45,6 +46,7 @@ from harbor_assets.domain.tasks import (
 )
 from harbor_assets.domain.tasks import EvaluatorTask as EvaluatorTaskDefinition
 from harbor_assets.domain.tasks import HarborTask as HarborTaskDefinition
+from harbor_assets.domain.verification import JudgedTask, Verification
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.domain.waiting import Wait, WaitReason
 from harbor_assets.interfaces.sdk.client import Client
@@ -83,9 +85,11 @@ __all__ = [  # noqa: RUF022 - doors first
     "HarborTaskDefinition",
     "HomeUnusable",
     "IdempotencyConflict",
+    "JudgedTask",
     "LLMJudgeMetric",
     "LogChunk",
     "Malformed",
+    "Mark",
     "MetadataItem",
     "Metric",
     "MetricInline",
@@ -131,6 +135,8 @@ __all__ = [  # noqa: RUF022 - doors first
     "Trial",
     "TrialOutcome",
     "Unauthenticated",
+    "Verdict",
+    "Verification",
     "Wait",
     "WaitReason",
 ]
