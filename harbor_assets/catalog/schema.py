@@ -3,8 +3,10 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     DateTime,
@@ -26,7 +28,7 @@ from sqlalchemy.types import TypeEngine
 # which programs still work on it: `0007_since_0006` those that know 0006, as it only adds what they need not know of.
 # A change that they would break on, or break, ends that: `0008_since_0008`. See docs/cluster.md, "Going back". Alembic
 # takes no "-" in a name.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007_since_0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007_since_0006", "0008_since_0006")
 HEAD = REVISIONS[-1]
 _NAME = re.compile(r"([0-9]{4})_since_([0-9]{4})")
 
@@ -285,4 +287,88 @@ MARKS = Table(
     Column("at", Utc, nullable=False),
     Column("body", Text, nullable=False),
     Index(None, "workspace", "at"),
+)
+
+
+def _intake_table(name: str, *more: Column[Any] | Index) -> Table:
+    """A named record that is deleted softly: `deleted_at` is set, and it gets another name."""
+    return Table(
+        name,
+        METADATA,
+        Column("id", String(64), primary_key=True),
+        Column("workspace", String(255), nullable=False),
+        Column("name", _in_order(String(255)), nullable=False),
+        Column("created_by", String(255)),
+        Column("created_at", Utc, nullable=False),
+        Column("updated_at", Utc, nullable=False),
+        Column("deleted_at", Utc),
+        Column("body", Text, nullable=False),
+        *more,
+        UniqueConstraint("workspace", "name"),
+        Index(None, "workspace", "created_at"),
+    )
+
+
+EXPERIMENTS = _intake_table("experiments")
+EVALUATIONS = _intake_table("evaluations", Column("pinned_at", Utc))
+MEMBERSHIPS = Table(
+    "experiment_evaluations",
+    METADATA,
+    Column("experiment_id", ForeignKey("experiments.id"), primary_key=True),
+    Column("evaluation_id", ForeignKey("evaluations.id"), primary_key=True),
+    Column("place", Integer, nullable=False),  # in the evaluation's list of experiments
+    Index(None, "evaluation_id"),
+)
+
+# The figures of an evaluation, kept as they were at its change number `computed`; every write below it adds to
+# `changed`, so that what is kept is known to be of then. A read computes what is not up to date.
+ROLLUPS = Table(
+    "evaluation_rollups",
+    METADATA,
+    Column("evaluation_id", ForeignKey("evaluations.id"), primary_key=True),
+    Column("changed", Integer, nullable=False),
+    Column("computed", Integer),
+    Column("body", Text),
+)
+
+SESSIONS = Table(
+    "sessions",
+    METADATA,
+    Column("id", String(64), primary_key=True),
+    Column("workspace", String(255), nullable=False),
+    Column("session_id", _in_order(String(400)), nullable=False),
+    Column("evaluation_id", ForeignKey("evaluations.id"), nullable=False),
+    Column("test_case", _in_order(String(400)), nullable=False),
+    # What figures are computed from, so that no body is read for them
+    Column("agent_name", String(400)),
+    Column("agent_version", String(400)),
+    Column("model_name", String(400)),
+    Column("latency_ms", Float),
+    Column("tokens", BigInteger),
+    Column("cost_usd", Float),
+    Column("updated_at", Utc, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("workspace", "session_id"),
+    Index(None, "evaluation_id", "test_case"),
+)
+
+# Apart from sessions: a trace has megabytes, and lists of sessions read none.
+TRACES = Table(
+    "session_traces",
+    METADATA,
+    Column("session", ForeignKey("sessions.id"), primary_key=True),
+    Column("spans", Text, nullable=False),
+)
+
+RESULTS = Table(
+    "evaluator_results",
+    METADATA,
+    Column("id", String(64), primary_key=True),  # a hash of session, span and name: putting one again replaces it
+    Column("session", ForeignKey("sessions.id"), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("value", Float),
+    Column("failed", Boolean, nullable=False),
+    Column("created_at", Utc, nullable=False),
+    Column("body", Text, nullable=False),
+    Index(None, "session"),
 )

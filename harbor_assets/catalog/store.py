@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import Self
 
 from harbor_assets.catalog.database import BUSY_SECONDS, Database
+from harbor_assets.catalog.experiments import SqlExperiments
 from harbor_assets.catalog.images import SqlImages
 from harbor_assets.catalog.keys import SqlKeys
 from harbor_assets.catalog.marks import SqlMarks
@@ -14,9 +15,9 @@ from harbor_assets.catalog.runs import SqlRuns
 from harbor_assets.catalog.tasks import SqlTasks, write_all_facts
 
 
-class Catalog(SqlTasks, SqlProjects, SqlRuns, SqlKeys, SqlOutcomes, SqlImages, SqlMetrics, SqlMarks):
-    """`TaskCatalog`, `ProjectCatalog`, `RunCatalog`, `KeyedRuns`, `ImageCatalog`, `MetricCatalog`, `EvalCatalog` and
-    `MarkCatalog` on one database. Shared between threads."""
+class Catalog(SqlTasks, SqlProjects, SqlRuns, SqlKeys, SqlOutcomes, SqlImages, SqlMetrics, SqlMarks, SqlExperiments):
+    """`TaskCatalog`, `ProjectCatalog`, `RunCatalog`, `KeyedRuns`, `ImageCatalog`, `MetricCatalog`, `EvalCatalog`,
+    `MarkCatalog` and `ExperimentCatalog` on one database. Shared between threads."""
 
     @classmethod
     def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> Self:

@@ -9,6 +9,7 @@
     │   ├── Forbidden           whoever asks may not do that
     │   ├── Conflict            somebody else changed the same thing first; look, then repeat
     │   ├── Malformed           a filter or a tag that cannot be read as one
+    │   ├── TooMany             more than can be sorted or filtered at once; ask for less
     │   ├── BadArchive          a task's archive is not what the task says, or not one that can be unpacked
     │   ├── IdempotencyConflict the key was used before with a different request
     │   └── HomeUnusable        the home folder cannot be read or written
@@ -78,6 +79,10 @@ class Conflict(Refused):
 
 class Malformed(Refused):
     """What was sent cannot be read as what it should be: a filter, a tag in a body."""
+
+
+class TooMany(Refused):
+    """More than can be sorted or filtered at once by what has to be computed. Ask for less, or for another order."""
 
 
 class BadArchive(Refused):

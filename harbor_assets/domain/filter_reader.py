@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 from harbor_assets.domain.errors import Malformed
-from harbor_assets.domain.filters import ALWAYS, AllOf, AnyOf, Fields, Filter, Kind, Negated, Operator, condition
+from harbor_assets.domain.filters import ALWAYS, KEYED, AllOf, AnyOf, Fields, Filter, Negated, Operator, condition
 
 LENGTH_MAX: Final = 16_384  # characters; a query of more does not fit through most proxies anyhow
 DEPTH_MAX: Final = 20  # of nested groups: nobody writes more by hand, and databases refuse hundreds
@@ -51,7 +51,7 @@ class Reader:
         if name == "data" and key:
             return name, key
         kind = self._fields.kind(name)
-        if key and kind is not Kind.METADATA:
+        if key and kind not in KEYED:
             self._fields.kind(text)  # which it is not
         return name, key
 

@@ -8,6 +8,7 @@ Source of fields, operators and their meanings: the API's documented filters. Ho
 `filter_syntax.py`; how a database answers them in `catalog/search.py`, which must agree with `holds` here.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from typing import Any, Final
 from harbor_assets.domain.digests import canonical_json
 from harbor_assets.domain.errors import Malformed, Refused
 from harbor_assets.domain.names import Ref
+from harbor_assets.domain.rollups import STATS
 
 type Fact = tuple[str, str, Any]  # (field, key, value); the key is an annotation's, else empty
 
@@ -49,6 +51,14 @@ class Kind(Enum):
     DATA = auto()
     CONSTANT = auto()  # the same for every record of the list
     DROPPED = auto()  # accepted, and asks nothing
+    FLAG = auto()  # true or false
+    COUNT = auto()  # a number that is computed
+    FIGURE = auto()  # the same, `<field>.<statistic>`
+    EVALUATOR = auto()  # the same, `<field>.<name of the evaluator>.<statistic>`
+
+
+_NUMBERS: Final = frozenset({Kind.COUNT, Kind.FIGURE, Kind.EVALUATOR})
+KEYED: Final = frozenset({Kind.METADATA, Kind.FIGURE, Kind.EVALUATOR})  # fields that have a key after the dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +155,13 @@ def condition(name: str, key: str, operator: Operator, value: Any, *, fields: Fi
         case Kind.METRICS | Kind.MEMBERS:
             refs = [_ref(name, kind, each, workspace) for each in _listed(operator, value)]
             return Match(name, key, operator, refs if operator in LISTS else refs[0])
+        case Kind.FLAG:
+            flags = [_flag(name, each) for each in _listed(operator, value)]
+            return Match(name, key, operator, flags if operator in LISTS else flags[0])
+        case Kind.COUNT | Kind.FIGURE | Kind.EVALUATOR:
+            _check_statistic(name, key, kind)
+            numbers = [_number(name, each) for each in _listed(operator, value)]
+            return Match(name, key, operator, numbers if operator in LISTS else numbers[0])
         case _:
             return Match(name, key, operator, value)
 
@@ -169,6 +186,10 @@ def _check(name: str, kind: Kind, operator: Operator, value: Any) -> None:
         raise Malformed(f"{operator} takes a list of values")
     if operator in TEXTS | {Operator.HAS_KEY} and not isinstance(value, str):
         raise Malformed(f"{operator} takes a text; the one for '{name}' is none")
+    if kind in _NUMBERS and operator in TEXTS:
+        raise Malformed(f"'{name}' is a number, which has no operator {operator}")
+    if kind is Kind.FLAG and operator not in _EXACT:
+        raise Malformed(f"'{name}' is true or false; ask with $eq")
     if operator in RANGES and (isinstance(value, bool) or not isinstance(value, str | int | float)):
         raise Malformed(f"{operator} takes a text or a number; the value for '{name}' is neither")
     if kind in (Kind.SCALAR, Kind.CONSTANT) and any(isinstance(v, list | dict) for v in _listed(operator, value)):
@@ -181,6 +202,34 @@ def _time(name: str, value: Any) -> datetime:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (TypeError, ValueError, OverflowError):
         raise Malformed(f"'{name}' is compared with a time as 2026-01-31T12:00:00Z") from None
+
+
+def _flag(name: str, value: Any) -> bool:
+    flags = {"true": True, "false": False}
+    found = flags.get(value.casefold(), value) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise Malformed(f"'{name}' is true or false")
+    return found
+
+
+def _number(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        found = float(value) if isinstance(value, str) else number(value)
+    except ValueError:
+        found = None
+    if found is None or not math.isfinite(found):
+        raise Malformed(f"'{name}' is compared with a number")
+    return found
+
+
+def _check_statistic(name: str, key: str, kind: Kind) -> None:
+    evaluator, _, statistic = key.rpartition(".")
+    whole = not key if kind is Kind.COUNT else statistic in STATS and bool(evaluator) is (kind is Kind.EVALUATOR)
+    if not whole:
+        form = f"{name}.<name>.<stat>" if kind is Kind.EVALUATOR else name if kind is Kind.COUNT else f"{name}.<stat>"
+        raise Malformed(f"'{f'{name}.{key}'[:80]}' is no figure; write {form}, <stat> being one of {', '.join(STATS)}")
 
 
 def _ref(name: str, kind: Kind, text: str, workspace: str) -> str:

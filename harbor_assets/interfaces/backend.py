@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from harbor_assets.engine.agent_evals import AgentEvals
     from harbor_assets.engine.evaluations import Evaluations
+    from harbor_assets.engine.experiment_ports import ExperimentCatalog
     from harbor_assets.engine.mark_ports import MarkCatalog
     from harbor_assets.engine.metric_ports import MetricCatalog
     from harbor_assets.engine.ports import Artifacts, ProjectCatalog, TaskCatalog, TaskVerifier
@@ -33,6 +34,7 @@ class Backend:
     metrics: "MetricCatalog"
     marks: "MarkCatalog"
     verifications: "Verifications"
+    experiments: "ExperimentCatalog"
     agent_evals: "Callable[[], AgentEvals]"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
@@ -51,6 +53,7 @@ class Backend:
             metrics=services.catalog,
             marks=services.catalog,
             verifications=services.verifications,
+            experiments=services.catalog,
             agent_evals=lambda: services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,

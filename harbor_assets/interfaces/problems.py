@@ -23,6 +23,7 @@ _STATUS: dict[type[HarborAssetsError], int] = {
     errors.IdempotencyConflict: 409,
     errors.BadArchive: 400,  # the contract's, as the next
     errors.Malformed: 400,
+    errors.TooMany: BODY_TOO_LARGE,
     errors.NotReady: 409,  # the run's present state contradicts the request; `error` tells it from the others
     errors.HomeUnusable: 503,
     errors.StorageFull: 507,

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 
+from harbor_assets.catalog.schema import METADATA
 from harbor_assets.catalog.store import Catalog
 from harbor_assets.domain.errors import Malformed
 from harbor_assets.domain.filters import TASK_FIELDS, AllOf, AnyOf, Filter, Negated, Operator, condition
@@ -115,13 +116,20 @@ def test_only_the_current_revision_is_asked_and_nothing_is_left_of_a_deleted_rec
         assert connection.scalar(text("SELECT count(*) FROM task_facts")) == 0
 
 
+TABLES_OF_0004 = {
+    *(f"{noun}{part}" for noun in ("task", "taskset") for part in ("s", "_revisions", "_tags")),
+    *("runs", "plans", "outcomes", "tries", "idempotency", "images", "task_images", "image_claims"),
+}
+
+
 def test_records_of_before_the_facts_are_found_after_the_upgrade(url: str) -> None:
     with Catalog.open(url) as catalog:
         catalog.put_task("ws", "t", evaluator("x"))
         catalog.put_taskset("ws", "s", TasksetInput(tasks=["t"], description="d"))
     with create_engine(url).begin() as connection:  # as the version before left it
-        for table in ("task_facts", "taskset_facts", "projects", "metrics", "eval_results", "eval_jobs"):
-            connection.execute(text(f"DROP TABLE {table}"))
+        for table in reversed(METADATA.sorted_tables):  # those that others refer to last
+            if table.name not in TABLES_OF_0004:
+                connection.execute(text(f"DROP TABLE {table.name}"))
         for noun in ("tasks", "tasksets"):
             for column in ("created_at", "updated_at"):
                 connection.execute(text(f"DROP INDEX ix_{noun}_workspace_{column}"))

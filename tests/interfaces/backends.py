@@ -141,6 +141,7 @@ class World:
             metrics=self.catalog,
             marks=self.catalog,
             verifications=self.verifications,
+            experiments=self.catalog,
             agent_evals=lambda: self.agent_evals,
         )
 
