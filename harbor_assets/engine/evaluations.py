@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from harbor_assets.domain.errors import NotReady, Refused, StorageFull
@@ -10,6 +11,7 @@ from harbor_assets.domain.marks import Mark, warnings
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import ORACLE, RunPlan
+from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun, not_scored, request_again, selected
@@ -40,6 +42,19 @@ ALREADY_RUNNING_MAX = 20  # a note, not a list: more would bury the lines that m
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPicture:
+    """A run as a page shows it. `rows`: the outcomes so far, of every planned trial at the end."""
+
+    run: Run
+    status: RunStatus
+    rows: Sequence[TrialOutcome]
+
+    def account(self) -> OutcomeSummary:
+        """The figures of the trials that have ended."""
+        return account(self.rows)
 
 
 class Evaluations:
@@ -158,16 +173,24 @@ class Evaluations:
 
     def status(self, workspace: str, run_id: str) -> RunStatus:
         """The run and every task of it."""
-        run = find_run(self._runs, workspace, run_id)
-        rows = self._runs.outcomes(run_id)
+        return self.picture(find_run(self._runs, workspace, run_id)).status
+
+    def find(self, run_id: str) -> Run:
+        """The run, in whichever workspace: the caller asks who may read that. Raises `NotFound`."""
+        return self._runs.get_run(run_id)
+
+    def picture(self, run: Run) -> RunPicture:
+        """The status of a run and its account so far, from one reading of its rows."""
+        rows = self._runs.outcomes(run.id)
         counts = Counter(row.outcome.value for row in rows)
         waits = self._waits_of(run, rows)
         marks = self._marks_of(run.plan)
-        return RunStatus(
+        status = RunStatus(
             run=run_summary(run, counts, waits.run),
             tasks=tuple(self._task_views(run, rows, waits, marks)),
             marks=tuple(marks.get(run.id, ())),
         )
+        return RunPicture(run, status, rows)
 
     def list_runs(
         self,

@@ -7,9 +7,11 @@ from typing import BinaryIO
 from harbor_assets.domain.errors import NotFound, NotReady
 from harbor_assets.domain.phases import ResultState
 from harbor_assets.domain.runs import Run, bundle_key
+from harbor_assets.domain.text import quoted
 from harbor_assets.domain.views import BundleFile
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskCatalog
 from harbor_assets.engine.task_bundles import TaskBundle
+from harbor_assets.engine.trial_evidence import TrialEvidence
 
 INDEXES_SHOWN = 20
 
@@ -31,6 +33,12 @@ def check_index(run: Run, index: int) -> None:
         raise NotFound(f"Run {run.id} has no task {index}; its indexes are {known}{more}")
 
 
+def check_path(path: str) -> None:
+    """Raises `NotFound` for what can be no file of a bundle."""
+    if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
+        raise NotFound(f"{quoted(path)} is not the path of a file in a bundle")
+
+
 class Results:
     """Reads bundles. Holds no state of its own."""
 
@@ -47,6 +55,22 @@ class Results:
         """One file of the bundle as a stream. Raises `NotReady`, `NotFound`."""
         run = self._ended(workspace, run_id)
         return self._artifacts.open(f"{bundle_key(run.id)}/{path}")
+
+    def open_evidence(self, run: Run, path: str) -> AbstractContextManager[BinaryIO]:
+        """A file of a trial folder as a stream, also while the run goes on; `path` is relative to the bundle. Raises
+        `NotFound`."""
+        check_path(path)
+        if not path.startswith("evidence/"):
+            raise NotFound(f"{quoted(path)} is not the path of a trial's file")
+        return self._artifacts.open(f"{bundle_key(run.id)}/{path}")
+
+    def trial(self, run: Run, index: int, k: int) -> TrialEvidence:
+        """One trial of a run with what it left. Raises `NotFound` for a trial that was not planned."""
+        check_index(run, index)
+        if not 1 <= k <= run.plan.n_attempts:
+            raise NotFound(f"Task {index} of {run.id} has no trial {k}; its trials are 1 to {run.plan.n_attempts}")
+        row = next((row for row in self._runs.outcomes(run.id, index) if row.k == k), None)
+        return TrialEvidence(run, run.plan.task(index), k, row, self._artifacts)
 
     def task_bundle_files(self, workspace: str, run_id: str, index: int) -> Iterator[BundleFile]:
         """Every file of one task's own bundle, which is there as soon as the task's trials have ended.

@@ -7,18 +7,13 @@ any script or style but the two it carries, told by their digests.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from harbor_assets.domain import bundle
-from harbor_assets.domain.outcomes import Outcome
-from harbor_assets.domain.text import visible
-from harbor_assets.engine.report import Bar, Report
+from harbor_assets.engine.report import Report
+from harbor_assets.report.formats import K_SHOWN, OUTCOME_WORDS, Chart, asset, environment, segments
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -27,7 +22,6 @@ PIECE_CHARACTERS = 64 * 1024  # what is written at once
 MESSAGE_LINE = 140  # characters of a message that stand in the table; the rest unfolds
 ROWS_SHOWN = 500  # of a table at once, where scripts run: a browser takes seconds to lay out ten thousand
 MARKER = 'document.documentElement.className = "js"'  # before the first row is laid out
-K_SHOWN = (1, 2, 3, 4, 5, 8, 10, 16, 25, 50, 100, 250, 500, 1000)  # of pass@k, where a run has that many trials
 _PARTS = (
     bundle.SUMMARY,
     bundle.OUTCOME_SUMMARY,
@@ -40,15 +34,6 @@ _PARTS = (
     bundle.TRIALS_TABLE,
     bundle.SCORES_TABLE,
 )
-OUTCOME_WORDS: Mapping[Outcome, str] = {
-    Outcome.SCORED: "scored",
-    Outcome.VERIFIER_FAILED: "verifier failed",
-    Outcome.INFRA_FAILED: "infrastructure failed",
-    Outcome.AGENT_SETUP_FAILED: "agent setup failed",
-    Outcome.CANCELLED: "cancelled",
-    Outcome.EXPIRED: "expired",
-    Outcome.NOT_STARTED: "not started",
-}
 
 
 class HtmlReport:
@@ -56,7 +41,8 @@ class HtmlReport:
 
     def render(self, report: Report) -> Iterator[bytes]:
         """The page in pieces; rows are read as they are drawn."""
-        script, style = _asset("report.js").replace("ROWS_SHOWN", str(ROWS_SHOWN)), _asset("report.css")
+        script = asset("report.js").replace("ROWS_SHOWN", str(ROWS_SHOWN))
+        style = asset("house.css") + asset("report.css")
         policy = (
             f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(MARKER)}' '{_digest(script)}'; "
             "base-uri 'none'; form-action 'none'"
@@ -67,7 +53,7 @@ class HtmlReport:
             summary=report.summary,
             ks=[k for k in K_SHOWN if k <= report.plan.n_attempts],
             chart=Chart(report.bars),
-            segments=_segments(report.summary.counts, report.summary.planned),
+            segments=segments(report.summary.counts, report.summary.planned),
             words=OUTCOME_WORDS,
             parts=_PARTS,
             policy=policy,
@@ -91,124 +77,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
     yield "".join(held).encode("utf-8", "replace")
 
 
-_TICKS = {"below 0": "<0", "0.9–1.0": "0.9–1", "above 1": ">1"}  # most scores are 1: the last bar names it
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnBar:
-    """A bar with its place in the drawing."""
-
-    kind: str
-    label: str
-    tick: str
-    count: int
-    x: int
-    y: float
-    wide: int
-    tall: float
-
-
-class Chart:
-    """The distribution as a drawing, in the units of its view box."""
-
-    height = 120
-    bar, gap = 36, 8
-    wide_bar = 80  # that of trials without a reward, whose name is longer
-    apart = 18  # before it: it is no value on the axis
-
-    def __init__(self, bars: Sequence[Bar]) -> None:
-        most = max((bar.count for bar in bars), default=0)
-        self.bars: list[DrawnBar] = []
-        x = 0
-        for bar in bars:
-            lone = bar.kind == "none"
-            x += self.apart if lone else 0
-            wide = self.wide_bar if lone else self.bar
-            tall = round(max(2.0, self.height * bar.count / most), 1) if bar.count else 0.0
-            tick = _TICKS.get(bar.label, bar.label.partition("–")[0])
-            self.bars.append(
-                DrawnBar(bar.kind, bar.label, tick, bar.count, x, round(self.height - tall, 1), wide, tall)
-            )
-            x += wide + self.gap
-        self.width = max(x - self.gap, 1)
-        self.told = ", ".join(f"{bar.label}: {bar.count}" for bar in bars if bar.count) or "no trials"
-
-
-def _segments(counts: Mapping[Outcome, int], planned: int) -> list[tuple[Outcome, float, float]]:
-    """(outcome, start, width) in thousandths of the whole, of those that occurred."""
-    found, at = [], 0.0
-    for outcome, count in counts.items():
-        if count:
-            width = 1000 * count / planned
-            found.append((outcome, round(at, 2), round(width, 2)))
-            at += width
-    return found
-
-
-# --- how values are written ---------------------------------------------------------------------------------------
-
-
-def number(value: float | None) -> str:
-    """A score with four places; a dash where there is none."""
-    return "–" if value is None else f"{value:.4f}"
-
-
-def short(value: float) -> str:
-    """A score in as little room as it takes: at most three places."""
-    return f"{value:.3g}"
-
-
-def seconds(value: float | None) -> str:
-    """A duration for people: `1.5 s`, `2 min 05 s`, `3 h 04 min`."""
-    if value is None:
-        return "–"
-    if value < 59.95:
-        return f"{value:.1f} s"
-    whole = round(value)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def instant(value: datetime | None) -> str:
-    """A time in UTC, to the second."""
-    return "–" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def href(path: str) -> str:
-    """A relative link to a path of the bundle, percent-encoded; an empty one for a path that would lead elsewhere."""
-    if path.startswith("/") or ".." in path.split("/"):
-        return ""
-    return quote(path, safe="/", errors="surrogateescape")  # a colon is encoded, so no scheme can be smuggled in
-
-
-def lines(text: str) -> str:
-    """A text of several lines with each of them made visible."""
-    return "\n".join(visible(line) for line in text.splitlines())
-
-
-def sentence(text: str) -> str:
-    """A note as a sentence: a capital first, a full stop last."""
-    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
-
-
-def tenth(value: float) -> int:
-    """A reward as a tenth of the unit interval, 0 to 10, for the small bar below it."""
-    return round(10 * min(max(value, 0.0), 1.0))
-
-
-def digest_short(ref: str) -> str:
-    """A pinned reference with its digest cut to 12 characters."""
-    name, mark, digest = ref.partition("#")
-    return f"{name}{mark}{digest[:12]}"
-
-
 # --- assets -------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _asset(name: str) -> str:
-    return files("harbor_assets.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
@@ -217,20 +86,6 @@ def _digest(text: str) -> str:
 
 @cache
 def _template() -> "Template":
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "number": number,
-        "short": short,
-        "seconds": seconds,
-        "instant": instant,
-        "href": href,
-        "visible": visible,
-        "lines": lines,
-        "tenth": tenth,
-        "sentence": sentence,
-        "digest_short": digest_short,
-    }
-    environment.globals["message_line"] = MESSAGE_LINE
-    return environment.from_string(_asset("report.html.j2"))
+    made = environment()
+    made.globals["message_line"] = MESSAGE_LINE
+    return made.from_string(asset("report.html.j2"))

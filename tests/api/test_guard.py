@@ -212,7 +212,7 @@ def test_keys_that_are_away_are_503_and_let_nobody_in(ask: Guarded):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/apis", "/apis/evals/v2/workspaces/", "/docs", "/apis/evals/v2/workspaces//tasks"]
+    "path", ["/apis", "/apis/nothing", "/apis/evals/v2/workspaces/", "/apis/evals/v2/workspaces//tasks"]
 )
 def test_paths_of_no_workspace_are_shut_too(ask: Guarded, path: str):
     assert ask(None, "GET", path).status_code == 401

@@ -37,7 +37,13 @@ def test_what_is_no_parts_is_the_wholes(path: str):
 
 @pytest.mark.parametrize(
     "path",
-    ["/healthz", "/nowhere", f"{_PATHS}/tasks", f"{_PATHS}/agent-evaluate/runs/run-1/x", f"{_PATHS}/agent-evaluate/x"],
+    [
+        "/healthz",
+        "/apis/nowhere",
+        f"{_PATHS}/tasks",
+        f"{_PATHS}/agent-evaluate/runs/run-1/x",
+        f"{_PATHS}/agent-evaluate/x",
+    ],
 )
 def test_both_answer_alike(w: World, path: str):
     whole, parted = TestClient(create_app(w.backend)), TestClient(PartedApp(w.backend))

@@ -182,7 +182,9 @@ def test_an_address_that_is_none_of_ours_is_refused(w: object, cli: Cli, log: Pa
 def test_a_home_is_served_once(w: object, cli: Cli, log: Path, port: int):
     settings = Settings.load()
     settings.prepare_home()
+    assert serving.ui_address(settings) is None
     with serving._only_one(settings, "http://127.0.0.1:1"):
+        assert serving.ui_address(settings) == "http://127.0.0.1:1"
         said = cli("ui", "--port", str(port))
     assert said.code == 2
     assert "served already, at http://127.0.0.1:1" in said.err

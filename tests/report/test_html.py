@@ -17,7 +17,7 @@ from harbor_assets.domain.plans import SandboxChoice, SkippedTask
 from harbor_assets.engine.merge import BundleContent
 from harbor_assets.engine.report import Report, distribution, report_row, task_rows
 from harbor_assets.report import HtmlReport
-from harbor_assets.report.html import href, seconds
+from harbor_assets.report.formats import href, seconds
 from tests.fakes.accounts import START, make_bundle, make_plan, make_row
 
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m&amp;{{ 7*7 }}"
@@ -334,8 +334,8 @@ def test_what_warned_of_a_task_when_the_run_was_submitted_stands_above_its_figur
 
 
 def test_every_outcome_has_its_words_and_its_colour():
-    from harbor_assets.report.html import OUTCOME_WORDS, _asset
+    from harbor_assets.report.formats import OUTCOME_WORDS, asset
 
     assert set(OUTCOME_WORDS) == set(Outcome)
     for outcome in Outcome:
-        assert f".{outcome.value} {{ --of:" in _asset("report.css")
+        assert f".{outcome.value} {{ --of:" in asset("house.css")

@@ -1,6 +1,6 @@
 """The REST API as one FastAPI application, which `serve` serves, and in parts, which the SDK calls in process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -25,11 +25,13 @@ def create_app(
     *,
     authenticator: Authenticator | None = None,
     in_process: bool = False,
+    dagster: Callable[[], str | None] = lambda: None,
 ) -> FastAPI:
     """The application over a ready backend. Routes are plain functions: they run in threads and may block.
 
     With an `authenticator` every call but those of `guard.OPEN` needs a token; without, nobody is asked who they are.
-    Where callers are `in_process`, errors name the folders and addresses they are about.
+    Where callers are `in_process`, errors name the folders and addresses they are about, and there are no pages.
+    `dagster` tells where the Dagster UI is, as far as anybody knows, for links on the pages.
     """
     app = FastAPI(
         title="harbor-assets",
@@ -42,7 +44,11 @@ def create_app(
     )
     app.add_middleware(BodyLimit)
     if authenticator is not None:
-        app.add_middleware(Guard, authenticator)  # the outermost: it answers before a body is read
+        app.add_middleware(Guard, authenticator)  # it answers before a body is read
+    if not in_process:
+        from harbor_assets.interfaces.web.app import WithPages
+
+        app.add_middleware(WithPages, backend, authenticator, dagster)
     app.add_exception_handler(HarborAssetsError, refused if in_process else refused_elsewhere)
     app.add_exception_handler(RequestValidationError, validation_answer)
     app.add_exception_handler(Exception, _our_fault)

@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
@@ -33,6 +34,16 @@ _caller: ContextVar[Caller] = ContextVar("caller", default=NOBODY_IN_PARTICULAR)
 def caller() -> Caller:
     """Who makes the call that is being answered."""
     return _caller.get()
+
+
+@contextmanager
+def speaking(who: Caller) -> Iterator[None]:
+    """Answer for this caller."""
+    before = _caller.set(who)
+    try:
+        yield
+    finally:
+        _caller.reset(before)
 
 
 def owner() -> str | None:
@@ -74,11 +85,8 @@ class Guard:
         except HarborAssetsError as error:
             await refusal(error)(scope, receive, send)
             return
-        before = _caller.set(who)
-        try:
+        with speaking(who):
             await self._app(scope, receive, send)
-        finally:
-            _caller.reset(before)
 
 
 def need_reader(workspaces: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""`harbor-assets serve`: the REST API of this home, or of a deployment, for other machines."""
+"""`harbor-assets serve`: the pages and the REST API of this home, or of a deployment, for other machines."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ def serve(
         bool, typer.Option("--insecure-no-auth", help="Listen on an address that others reach, though all may do all.")
     ] = False,
 ) -> None:
-    """Serve the REST API, for `--base-url` and for programs. Ctrl-C stops it; runs go on.
+    """Serve the pages and the REST API, for a browser, `--base-url` and programs. Ctrl-C stops it; runs go on.
 
     With an access file (HARBOR_ASSETS_ACCESS; `harbor-assets access new` makes one) every call needs a token, and each
     token has a role in each workspace. Without one nobody is asked who they are, and only this machine is let in:

@@ -34,6 +34,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     from harbor_assets.interfaces.api.figures import Figures
     from harbor_assets.interfaces.api.hosts import OwnHost
     from harbor_assets.interfaces.backend import Backend
+    from harbor_assets.interfaces.cli.serving import ui_address
     from harbor_assets.wiring import wire
 
     settings = Settings.load()
@@ -51,7 +52,9 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     settings.prepare_home()
     services = wire(settings)
     authenticator = services.authenticator
-    app = create_app(Backend.of(services, settings.work), authenticator=authenticator)
+    app = create_app(
+        Backend.of(services, settings.work), authenticator=authenticator, dagster=lambda: ui_address(settings)
+    )
     if authenticator is None and not open_to_others:
         app.add_middleware(OwnHost)
     Figures(services.catalog.tally).serve_in(app)
@@ -68,7 +71,7 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
         limit_concurrency=CONNECTIONS_MAX,
     )
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    note(f"Serving {settings.home} at {where} (Ctrl-C stops it; runs go on)")
+    note(f"Serving {settings.home} at {where}, pages and API (Ctrl-C stops it; runs go on)")
     if authenticator is not None:
         note(f"Callers need a token of {settings.access}")
     elif open_to_others:

@@ -85,6 +85,14 @@ def serve(host: str, port: int, *, allow_remote: bool = False) -> int:
     return 0
 
 
+def ui_address(settings: Settings) -> str | None:
+    """Where the Dagster UI of this home is served now; None if it is not, or nobody here knows."""
+    if not locks.held(settings.locks, LOCK):
+        return None
+    said = (settings.locks / LOCK).read_text(encoding="utf-8", errors="replace")
+    return said if said.startswith("http") else None
+
+
 @contextmanager
 def _only_one(settings: Settings, url: str) -> Iterator[None]:
     fd = locks.hold(settings.locks, LOCK)

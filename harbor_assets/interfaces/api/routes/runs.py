@@ -10,7 +10,6 @@ from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 
-from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
@@ -18,6 +17,7 @@ from harbor_assets.domain.requests import KEY_MAX, RunRequest
 from harbor_assets.domain.reruns import Rerun
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
+from harbor_assets.engine.results import check_path
 from harbor_assets.interfaces.api import examples
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
 from harbor_assets.interfaces.api.guard import need_reader, owner
@@ -163,8 +163,7 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
 
 
 def _bundle_file(path: str, find: Callable[[], AbstractContextManager[BinaryIO]]) -> Response:
-    if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
-        raise NotFound(f"'{path}' is not the path of a file in a bundle")
+    check_path(path)
     own = _OWN_TYPES.get(PurePosixPath(path).suffix) if "/" not in path else None
     media_type, headers = own or "application/octet-stream", OWN if own else UNTRUSTED
     with ExitStack() as opened:
