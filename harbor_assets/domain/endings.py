@@ -23,7 +23,7 @@ MESSAGE_MAX = 2000  # characters of evidence kept in a row; the trial folder hol
 TRACEBACK_MAX = 8192  # the bundle contract's own cut
 
 _IMAGE_ERRORS = frozenset({"LayerBuildError", "DockerfileUnsupported", "SandboxBuildFailedError"})
-_DISK_ERRORS = frozenset({"SandboxDiskFull", "StorageFull"})
+DISK_ERRORS = frozenset({"SandboxDiskFull", "StorageFull"})
 # Of sandboxes that were there and are gone, and what became of them.
 _LOST: dict[str, Reason] = {
     "SandboxLost": Reason.SANDBOX_LOST,
@@ -42,6 +42,7 @@ _NEVER_READY: dict[str, Reason] = {
     "EnvironmentStartTimeoutError": Reason.SANDBOX_START,
 }
 START_ERRORS = frozenset(name for name, reason in _NEVER_READY.items() if reason is Reason.SANDBOX_START)
+LOST_ERRORS = frozenset(_LOST)
 _VERIFIER_TRANSFER_ERRORS = frozenset({"AddTestsDirError", "DownloadVerifierDirError"})
 _DISK_FULL_TEXT = "[Errno 28]"  # ENOSPC, as Python prints it
 
@@ -110,7 +111,7 @@ def trial_error(kind: str, message: str, traceback: str | None = None, occurred_
 def decisive(errors: Sequence[TrialError]) -> TrialError | None:
     """Which of a trial's errors, in the order they came, decides its ending: a lost sandbox or a full disk in a later
     step must not hide behind an agent that ran out of time in an earlier one."""
-    return next((e for e in errors if e.type in _DISK_ERRORS or e.type in _LOST), errors[0] if errors else None)
+    return next((e for e in errors if e.type in DISK_ERRORS or e.type in _LOST), errors[0] if errors else None)
 
 
 def classify(facts: TrialFacts) -> Ending:
@@ -174,7 +175,7 @@ def _failure(facts: TrialFacts, error: TrialError | None) -> tuple[Reason | None
 def _infrastructure(facts: TrialFacts, error: TrialError) -> Reason | None:
     traces = f"{error.message or ''}\n{error.traceback or ''}"
     wrapped = traces if error.type in _VERIFIER_TRANSFER_ERRORS else ""
-    if error.type in _DISK_ERRORS or _DISK_FULL_TEXT in traces or "SandboxDiskFull" in wrapped:
+    if error.type in DISK_ERRORS or _DISK_FULL_TEXT in traces or "SandboxDiskFull" in wrapped:
         return Reason.STORAGE
     for name, reason in _LOST.items():
         if error.type == name or f"{name}:" in wrapped:

@@ -23,6 +23,7 @@ class Flag(StrEnum):
     STEPS_NOT_RUN = "steps_not_run"
     OUTPUT_CUT = "output_cut"
     FILES_NOT_KEPT = "files_not_kept"
+    VERIFIER_AGAIN = "verifier_again"
 
 
 SOLUTION_EXIT = "solution_exit_"

@@ -60,6 +60,8 @@ def of_infrastructure(ending: Ending) -> bool:
 def tried_again(ending: Ending, earlier: Sequence[Reason], *, max_retries: int, infra_retries: int) -> bool:
     """Whether a try that ended so is followed by another. `earlier`: how those before it ended that were tried again;
     lost workers are none of them."""
+    if ending.reason is Reason.VERIFIER_ERROR and Flag.VERIFIER_AGAIN in ending.flags:
+        return False  # the verifier alone had its tries, and the agent's work may have cost much
     lost = of_infrastructure(ending)
     if lost and len(earlier) < infra_retries:
         return True

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,13 @@ _NAMED_MAX = 3  # of many alike in one sentence
 _NO_SOLUTION = ("Solution script not found", "No OS-compatible solution script")  # Harbor's oracle
 _VERIFIER_FOLDER = PurePosixPath("/logs/verifier")
 _REWARD_FILES = ("reward.txt", "reward.json")
+_SAID = (
+    "RewardFileNotFoundError",
+    "RewardFileEmptyError",
+    "VerifierOutputParseError",
+    "ValidationError",
+    "IsADirectoryError",
+)
 
 
 class Warnings(logging.Handler):
@@ -49,9 +56,12 @@ def facts_of(
     reward_key: str,
     warnings: Warnings,
     output_dropped: int = 0,
+    more: Iterable[Remark] = (),
+    verifier_seconds: float | None = None,
 ) -> TrialFacts:
     """The facts of a trial that came to its end. `folder` is the trial's own, `warnings` heard its log, and
-    `output_dropped` bytes of what it printed were left out."""
+    `output_dropped` bytes of what it printed were left out. `more` remarks are ours; `verifier_seconds`: how long the
+    verifier's last run took, where that is known better than from the whole phase."""
     errors = [_recorded(info) for info in result.recorded_exceptions()]
     error = decisive(errors)
     details = sandbox_facts(folder)
@@ -69,7 +79,7 @@ def facts_of(
     if verdict.reward is not None and _refused_rewards(error):
         # Harbor refuses a whole reward file for one bad side value; the rejection is in the verdict, by name.
         details["harbor_refused"], error = error.message if error else None, None
-    remarks = list(_remarks(trial, result, folder, details, warnings, error, output_dropped))
+    remarks = [*_remarks(trial, result, folder, details, warnings, error, output_dropped), *more]
     # Harbor records a phase's first error only: an agent's hides the verifier's own. Its clock and files still tell.
     own = phase.exception_info
     hidden = bool(own and phase.verifier and phase.verifier.started_at and own.occurred_at < phase.verifier.started_at)
@@ -84,7 +94,7 @@ def facts_of(
         or "harbor_refused" in details
         or (hidden and verdict.reason is not None),
         verifier_timed_out=phase.verifier_result is None
-        and (_seconds(phase.verifier) or 0.0) >= timeout - VERIFIER_SLACK_SECONDS > 0,
+        and (verifier_seconds or _seconds(phase.verifier) or 0.0) >= timeout - VERIFIER_SLACK_SECONDS > 0,
         verdict=verdict,
         step_unprepared=bool(steps and steps[-1].exception_info and steps[-1].agent_execution is None),
         agent_failed=any(remark.flag.startswith("solution_exit_") for remark in remarks),
@@ -229,14 +239,12 @@ def _read(path: Path, limit: int) -> tuple[bytes | None, bool, str | None]:
 
 def _refused_rewards(error: TrialError | None) -> bool:
     """Harbor raises for reward files it refuses: the verifier ran to its end all the same, and the files tell why."""
-    names = (
-        "RewardFileNotFoundError",
-        "RewardFileEmptyError",
-        "VerifierOutputParseError",
-        "ValidationError",
-        "IsADirectoryError",
-    )
-    return error is not None and (error.type in names or error.type.startswith("Unicode"))
+    return error is not None and is_said(error.type)
+
+
+def is_said(error_type: str) -> bool:
+    """Whether an error is about what the verifier said, not about running it."""
+    return error_type in _SAID or error_type.startswith("Unicode")
 
 
 def _final_counts(trial: "Trial") -> bool:

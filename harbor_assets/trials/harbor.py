@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from harbor_assets.domain.endings import Ending, TrialFacts, classify, trial_error
 from harbor_assets.domain.outcomes import TrialError
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
+from harbor_assets.trials.again import VerifierAgain
 from harbor_assets.trials.facts import Warnings, facts_of, sandbox_facts
 from harbor_assets.trials.output import cut_output
 
@@ -75,8 +76,9 @@ class HarborTrialRunner:
             return classify(TrialFacts(create_error=_error_of(error), details=sandbox_facts(folder)))
         warnings = Warnings()
         trial.logger.addHandler(warnings)
+        again = VerifierAgain(trial, plan, folder)
         try:
-            async with asyncio.timeout(_outer_limit(trial)):
+            async with asyncio.timeout(_outer_limit(trial, again.most)):
                 result = await trial.run()
         except TimeoutError as error:
             late = trial_error(
@@ -89,9 +91,17 @@ class HarborTrialRunner:
         finally:
             trial.logger.removeHandler(warnings)
         dropped = cut_output(folder)
-        return classify(
-            facts_of(trial, result, folder, reward_key=plan.reward_key, warnings=warnings, output_dropped=dropped)
+        facts = facts_of(
+            trial,
+            result,
+            folder,
+            reward_key=plan.reward_key,
+            warnings=warnings,
+            output_dropped=dropped,
+            more=again.remarks(),
+            verifier_seconds=again.seconds,
         )
+        return classify(facts)
 
     def _config(self, plan: RunPlan, task: PlannedTask, source: Path, folder: Path) -> "TrialConfig":
         from harbor.models.trial.config import AgentConfig, TaskConfig, TrialConfig
@@ -110,11 +120,12 @@ class HarborTrialRunner:
         )
 
 
-def _outer_limit(trial: "Trial") -> float | None:
+def _outer_limit(trial: "Trial", verifier_runs: int) -> float | None:
     if trial.agent_timeout_sec is None:
         return None  # the task sets no limit of its own; the run's deadline is the bound
     steps = len(trial.task.config.steps or [None])
-    each = trial.agent_timeout_sec + 2 * trial.verifier_timeout_sec + trial.environment_build_timeout_sec
+    verifying = verifier_runs * (2 * trial.verifier_timeout_sec + trial.environment_build_timeout_sec)
+    each = trial.agent_timeout_sec + verifying
     return each * steps + trial.environment_build_timeout_sec + trial.agent_setup_timeout_sec + TEARDOWN_SECONDS
 
 

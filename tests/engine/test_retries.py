@@ -210,3 +210,12 @@ def test_a_cancel_while_a_retry_waits_ends_the_trial(tmp_path: Path, monkeypatch
 
 def test_pauses_double_up_to_a_minute() -> None:
     assert [retries.pause_before(n) for n in (1, 2, 3, 6, 7, 100)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
+
+
+def test_a_verifier_that_had_its_tries_alone_does_not_cost_the_agent_another() -> None:
+    def again(ending: Ending) -> bool:
+        return retries.tried_again(ending, [], max_retries=3, infra_retries=0)
+
+    assert again(Ending(Reason.VERIFIER_ERROR))
+    assert not again(Ending(Reason.VERIFIER_ERROR, flags=("verifier_again",)))
+    assert again(Ending(Reason.UNCLASSIFIED, flags=("verifier_again",)))
