@@ -2,8 +2,8 @@
 could not be brought in, run or fetched.
 
 A verifier in the agent's own sandbox (`shared`) is run again in that sandbox, as it stands. One with a sandbox of its
-own (`separate`) gets a new one, with the artifacts that were collected, also where its sandbox was lost. What a verifier
-said of the work, and one that ran out of time, are not asked again.
+own (`separate`) gets a new one, with the artifacts that were collected, also where its sandbox was lost. What a
+verifier said of the work, and one that ran out of time, are not asked again.
 """
 
 import asyncio
