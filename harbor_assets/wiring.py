@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
+    from harbor_assets.engine.publication import Publisher
     from harbor_assets.engine.ranking import Rankings
     from harbor_assets.engine.taskset_images import TasksetImages
     from harbor_assets.engine.verification import Verifications
@@ -281,6 +282,7 @@ class Services:
             folders=self.folders,
             waits=self._waits,
             marks=self.catalog,
+            publisher=self.publisher,
         )
 
     @cached_property
@@ -302,6 +304,13 @@ class Services:
         from harbor_assets.engine.verification import Verifications
 
         return Verifications(runs=self.catalog, marks=self.catalog)
+
+    @cached_property
+    def publisher(self) -> "Publisher":
+        """Publishes runs to Experiments."""
+        from harbor_assets.engine.publication import Publisher
+
+        return Publisher(self.catalog, self.artifacts)
 
     @property
     def _waits(self) -> "Waits | None":
@@ -378,6 +387,7 @@ class Services:
                 scratch=self.settings.work,
             ),
             rankings=self.rankings,
+            publisher=self.publisher,
             work=self.settings.work,
             poll_seconds=self.settings.cancel_poll_seconds,
             queue_timeout_seconds=self.settings.queue_timeout_seconds if self._on_cluster else None,

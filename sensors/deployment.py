@@ -10,6 +10,7 @@ from harbor_assets.settings import Settings
 from harbor_assets.wiring import wire
 from sensors.publications import publication_sensor
 from sensors.retention import retention_sensor
+from sensors.trials import trial_sensor
 
 
 def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
@@ -60,7 +61,7 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
             context.log.info(line)
         return _say(lines)
 
-    return [settle, deadlines, reaper, publication_sensor(settings), retention_sensor(settings)]
+    return [settle, deadlines, reaper, publication_sensor(settings), trial_sensor(settings), retention_sensor(settings)]
 
 
 def _say(lines: Sequence[str]) -> dg.SkipReason:

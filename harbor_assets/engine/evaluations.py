@@ -1,12 +1,14 @@
 """Runs as a service: accept, look at, cancel. The one way in for CLI, SDK, REST and Dagster alike."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from harbor_assets.domain.errors import NotReady, Refused, StorageFull
+from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused, StorageFull
 from harbor_assets.domain.marks import Mark, warnings
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
@@ -37,6 +39,11 @@ from harbor_assets.engine.recovery import Recovered, Recovery
 from harbor_assets.engine.results import Results, check_index, find_run
 from harbor_assets.engine.solutions import without_solution
 
+if TYPE_CHECKING:  # what reads traces is not needed to accept a run
+    from harbor_assets.engine.publication import Publisher
+
+log = logging.getLogger(__name__)
+
 ALREADY_RUNNING_MAX = 20  # a note, not a list: more would bury the lines that matter
 
 
@@ -63,6 +70,7 @@ class Evaluations:
     `profiles` are those of a deployment; None where sandboxes have none (a laptop). `images_of`: see `RunPlanner`.
     `folders`: where the files of stored tasks are looked at; None: they are not.
     `waits` tells what runs wait for; None where nothing but a free slot is waited for. `marks`: what is known of tasks.
+    `publisher` publishes runs to Experiments; None: they cannot be.
     """
 
     def __init__(
@@ -80,11 +88,19 @@ class Evaluations:
         folders: TaskFolders | None = None,
         waits: Waits | None = None,
         marks: MarkCatalog | None = None,
+        publisher: "Publisher | None" = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._planner = RunPlanner(
-            tasks=tasks, sandboxes=sandboxes, deployment=deployment, profiles=profiles, images_of=images_of, clock=clock
+            tasks=tasks,
+            sandboxes=sandboxes,
+            deployment=deployment,
+            profiles=profiles,
+            images_of=images_of,
+            clock=clock,
+            destinations=publisher,
         )
+        self._publisher = publisher
         self._tasks, self._folders = tasks, folders
         self.results = Results(tasks=tasks, runs=runs, artifacts=artifacts)
         self._runs, self._executions, self._logs, self._waits = runs, executions, logs, waits
@@ -117,6 +133,7 @@ class Evaluations:
             request=json.dumps(request.canonical()),
             idempotency_key=idempotency_key,
         )
+        self._announce(run)
         if created:
             self._executions.start(run.id)
         same = [r.id for r in active if r.plan.taskset_ref == plan.taskset_ref and r.id != run.id]
@@ -126,6 +143,16 @@ class Evaluations:
             already_running=tuple(same[:ALREADY_RUNNING_MAX]),
             marks=run.plan.marks,
         )
+
+    def _announce(self, run: Run) -> None:
+        """Make the run's Evaluation before anything of it starts; its worker tries again if that cannot be done now.
+        For a key that came before it is that of the run of then."""
+        if self._publisher is None or run.started_at is not None or run.phase.terminal:
+            return
+        try:
+            self._publisher.begin(run.plan)
+        except HarborAssetsError as error:
+            log.warning("%s has no Evaluation yet: %s", run.id, error)
 
     def rerun(
         self,

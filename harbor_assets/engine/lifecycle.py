@@ -4,11 +4,12 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from harbor_assets.domain.errors import NotReady, StorageFull
+from harbor_assets.domain.errors import HarborAssetsError, NotReady, StorageFull
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase, result_state, run_phase, task_phase
 from harbor_assets.domain.plans import RunPlan, trial_id
@@ -18,6 +19,7 @@ from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.inspection import Finding, Inspection
 from harbor_assets.engine.ports import Archived, Artifacts, RunCatalog, TaskFolders, TrialRunner
+from harbor_assets.engine.publication import Published, Publisher, Publishing
 from harbor_assets.engine.ranking import Ranked, Rankings
 from harbor_assets.engine.tries import kept_try
 
@@ -28,7 +30,8 @@ log = logging.getLogger(__name__)
 class Settled:
     """What settling decided. Not yet written as the run's phase: that is `finish`, the last act of all.
 
-    `error` says why merging failed, `ranked` what was written to the leaderboard (None: there is none, or no bundle).
+    `error` says why merging failed, `unpublished` why the run's Evaluation is not whole, `ranked` what was written to
+    the leaderboard (None: there is none, or no bundle).
     """
 
     phase: RunPhase
@@ -36,6 +39,7 @@ class Settled:
     ended_at: datetime
     error: str | None = None
     ranked: Ranked | None = None
+    unpublished: str | None = None
 
 
 def _now() -> datetime:
@@ -59,6 +63,7 @@ class RunEngine:
         runner: TrialRunner,
         bundles: BundleMaker,
         rankings: Rankings | None = None,
+        publisher: Publisher | None = None,
         work: Path,
         poll_seconds: float,
         queue_timeout_seconds: float | None = None,
@@ -67,12 +72,14 @@ class RunEngine:
     ) -> None:
         self._queue_timeout, self._mirror_seconds = queue_timeout_seconds, mirror_seconds
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
-        self._rankings = rankings
+        self._rankings, self._publisher = rankings, publisher
         self._bundles, self._work, self._poll, self._clock = bundles, work, poll_seconds, clock
 
     def begin(self, run_id: str) -> Run:
         """Take the run up: counts this execution, and the worker before it if that was lost."""
-        return self._runs.begin_execution(run_id)
+        run = self._runs.begin_execution(run_id)
+        self._announce(run)
+        return run
 
     def has_work(self, run_id: str) -> bool:
         """True if trials are left that may still be run: no cancel, no deadline passed, no crash loop."""
@@ -83,7 +90,9 @@ class RunEngine:
 
     async def execute(self, run_id: str, listener: Listener, stop: asyncio.Event) -> Ended:
         """Run what has no outcome yet, until done, cancelled, out of time, or `stop` is set by a signal."""
-        ended = await self._execution(self._runs.get_run(run_id), listener).run(stop)
+        run = self._runs.get_run(run_id)
+        with self._publishing(run, listener) as publishing:
+            ended = await self._execution(run, publishing).run(stop)
         if ended is Ended.INTERRUPTED:
             await asyncio.to_thread(self._runs.release, run_id)
         return ended
@@ -109,8 +118,31 @@ class RunEngine:
         """The run got its first slot, from which its deadline counts: the indexes of its tasks that have work left."""
         if not self.has_work(run_id):
             return []
+        self._announce(self._runs.get_run(run_id))
         run = self._runs.mark_started(run_id, self._clock())
         return sorted({task.index for task, _ in unfinished(run.plan, self._runs.outcomes(run_id))})
+
+    def _announce(self, run: Run) -> None:
+        """Make the run's Evaluation if the submit could not. Its trials do not wait for what it needs."""
+        if self._publisher is None or run.started_at is not None or run.phase.terminal:
+            return  # there is one, or somebody deleted it on purpose
+        try:
+            self._publisher.begin(run.plan)
+        except HarborAssetsError as error:
+            log.warning("%s has no Evaluation yet: %s", run.id, error)
+
+    def _publishing(self, run: Run, listener: Listener) -> AbstractContextManager[Listener]:
+        if self._publisher is None:
+            return nullcontext(listener)
+        return Publishing(self._publisher, run, listener)
+
+    def publish_trials(self, run_id: str, index: int) -> Published | None:
+        """Publish the ended trials of one task of a run that goes on; None if the run is published nowhere, or has
+        ended: then all of it is published."""
+        run = self._runs.get_run(run_id)
+        if self._publisher is None or run.plan.publication is None or run.phase.terminal:
+            return None
+        return self._publisher.publish_trials(run, self._runs.outcomes(run_id, index))
 
     def _execution(
         self,
@@ -184,12 +216,14 @@ class RunEngine:
                 raise
             log.exception("merging the results of %s failed", run_id)
             error = f"merging failed: {type(failure).__name__}: {failure}"
+        unpublished = self._publisher.settled(run, rows, phase=phase, ended_at=ended_at) if self._publisher else None
         return Settled(
             phase=phase,
             state=result_state(phases, merged=error is None),
             ended_at=ended_at,
             error=error,
             ranked=ranked,
+            unpublished=unpublished,
         )
 
     def settle_again(self, run_id: str) -> tuple[Settled, RunPlan, Sequence[TrialOutcome]]:
@@ -207,7 +241,8 @@ class RunEngine:
 
     def finish(self, run_id: str, settled: Settled) -> Run:
         """Write the terminal phase, last of all, and drop the run's scratch folder."""
-        run = self._runs.finish(run_id, settled.phase, settled.state, at=settled.ended_at, error=settled.error)
+        error = "; ".join(said for said in (settled.error, settled.unpublished) if said) or None
+        run = self._runs.finish(run_id, settled.phase, settled.state, at=settled.ended_at, error=error)
         shutil.rmtree(plan_work(self._work, run.plan), ignore_errors=True)
         return run
 

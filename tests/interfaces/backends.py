@@ -20,6 +20,7 @@ from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.images import ImageBuilds
 from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import TaskVerifier
+from harbor_assets.engine.publication import Publisher
 from harbor_assets.engine.ranking import Rankings
 from harbor_assets.engine.taskset_images import TasksetImages
 from harbor_assets.engine.verification import Verifications
@@ -115,6 +116,7 @@ class World:
             ),
             images_of=lambda kind: self.images,
             waits=self.waits,
+            publisher=Publisher(self.catalog, self.artifacts),
             marks=self.catalog,
         )
         self.taskset_images = TasksetImages(

@@ -10,6 +10,10 @@ import dagster as dg
 import pytest
 
 from harbor_assets.cluster.settlement import Order
+from harbor_assets.domain.errors import NotFound
+from harbor_assets.engine.publication import Published
+from harbor_assets.events import following
+from harbor_assets.partitions import run_task_key
 from tests.catalog.samples import body
 from tests.fakes.catalog import MemoryCatalog
 
@@ -34,7 +38,7 @@ def repository(services: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.delitem(sys.modules, "harbor_assets.definitions", raising=False)
     from harbor_assets.definitions import defs
 
-    for module in ("sensors.deployment", "sensors.publications"):
+    for module in ("sensors.deployment", "sensors.publications", "sensors.trials"):
         monkeypatch.setattr(f"{module}.wire", lambda settings: services)
     yield defs.get_repository_def()
     sys.modules.pop("harbor_assets.definitions", None)
@@ -73,3 +77,40 @@ def test_publications_are_events_keys_and_a_cursor(repository: Any, services: An
         instance.add_dynamic_partitions("task", keys["task"])
         again = tick(repository, "publications", instance, data.cursor)
         assert (again.asset_events, again.skip_message) == ([], "nothing new")
+
+
+def test_each_ended_task_is_published_once_and_the_cursor_is_kept(
+    repository: Any, services: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[tuple[str, int]] = []
+
+    def publish(run_id: str, index: int) -> Published:
+        if run_id.endswith("e"):
+            raise NotFound(f"no run {run_id}")
+        published.append((run_id, index))
+        return Published(1, failed=["t: the database restarts"])
+
+    services.engine.publish_trials = publish
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        assert tick(repository, "experiment_trials", instance).skip_message == "nothing new"
+        for index in range(3):
+            instance.report_runless_asset_event(
+                dg.AssetMaterialization("trial_results", partition=run_task_key(RUN, index))
+            )
+        key = run_task_key(RUN, 3)  # no trial of it was scored
+        instance.report_runless_asset_event(dg.AssetObservation("trial_results", partition=key))
+        for strange in ("nonsense", run_task_key(f"{RUN[:-1]}e", 0)):
+            instance.report_runless_asset_event(dg.AssetMaterialization("trial_results", partition=strange))
+        data = tick(repository, "experiment_trials", instance)
+        assert sorted(published) == [(RUN, index) for index in range(4)]
+        assert data.skip_message == "4 trials published"
+        again = tick(repository, "experiment_trials", instance, data.cursor)
+        assert (again.skip_message, len(published)) == ("nothing new", 4)
+        assert tick(repository, "experiment_trials", instance, "garbage").skip_message == "4 trials published"
+
+        monkeypatch.setattr(following, "EVENTS_MAX", 2)  # a look has an end; the next goes on from there
+        published.clear()
+        cursor = None
+        for _ in range(4):
+            cursor = tick(repository, "experiment_trials", instance, cursor).cursor
+        assert sorted(published) == [(RUN, index) for index in range(4)]

@@ -130,6 +130,12 @@ def print_status(session: Session, status: RunStatus, out: Output) -> None:
         out.line(f"Follow it: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
 
 
+def _published(run: RunSummary) -> list[tuple[str, str]]:
+    if run.publication is None:
+        return []
+    return [("Evaluation", f"{run.publication.evaluation} in Experiment {run.publication.experiment}")]
+
+
 def print_facts(run: RunSummary, out: Output) -> None:
     """What a run is and where it stands."""
     counts = ", ".join(f"{outcome} {n}" for outcome, n in run.counts.items()) or "none ended"
@@ -139,6 +145,7 @@ def print_facts(run: RunSummary, out: Output) -> None:
         ("Phase", f"{run.phase}, results {run.result_state}"),
         ("Taskset", run.taskset_ref),
         ("Agent", run.agent),
+        *_published(run),
         ("Sandbox", f"{run.sandbox}: {run.sandbox_why}"),
         ("Trials", f"{counts}, of {run.n_trials} ({counted(run.n_tasks, 'task')}, {run.n_concurrent} at a time)"),
         ("Submitted", f"{moment(run.created_at)} by {run.owner}"),

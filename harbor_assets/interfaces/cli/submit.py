@@ -156,6 +156,9 @@ def _tell_accepted(submitted: Submitted, out: Output) -> None:
     else:
         out.line(f"Run {run.id} was accepted before with this key and request ({run.phase}); nothing new starts")
     print_warnings(submitted.marks, out)
+    if (published := run.publication) is not None:
+        dataset = f"{published.dataset}@{published.dataset_version}"
+        out.line(f"Evaluation {published.evaluation} in Experiment {published.experiment}, dataset {dataset}")
     for other in submitted.already_running:
         out.line(f"{other} is already running {run.taskset_ref}")
 

@@ -1,0 +1,335 @@
+"""Publishing runs to Experiments: the Evaluation before the first trial, each trial as its task ends, all of them when
+the run is settled.
+
+Everything may be done again and by several at once: an Evaluation is made under one name, and a session put again
+replaces itself. Nothing here ends a run: what could not be published is published when the run is settled, and what
+could not be then is told in the run's error if the publication is `required`.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from harbor_assets.domain.atif import Trajectory, read_atif
+from harbor_assets.domain.errors import Conflict, HarborAssetsError, NotFound, Problem, Refused
+from harbor_assets.domain.experiments import EvaluationInput, EvaluationPatch
+from harbor_assets.domain.otlp import read_otlp_lines, single_root
+from harbor_assets.domain.outcomes import Outcome, TrialOutcome
+from harbor_assets.domain.phases import RunPhase
+from harbor_assets.domain.plans import PlannedTask, RunPlan
+from harbor_assets.domain.publication import Intake, Publication, evaluation_name
+from harbor_assets.domain.runs import Run, bundle_key
+from harbor_assets.domain.tasks import Taskset
+from harbor_assets.domain.trace_reading import DOCUMENT_MAX_BYTES
+from harbor_assets.engine.bundle_rows import BundleRows
+from harbor_assets.engine.evidence import TRAJECTORY
+from harbor_assets.engine.execution import Listener
+from harbor_assets.engine.experiment_ports import ExperimentCatalog
+from harbor_assets.engine.ports import Artifacts
+from harbor_assets.engine.trial_sessions import DIGEST, row_digest, session_id, trial_session
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8  # trials published at the same time
+_PAGE = 1000
+_SHOWN = 5  # of many problems of a kind
+RUNNING = "running"  # an Evaluation's status until it has the phase of its run
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a publication did. `skipped`: results that could not be published; `failed`: trials, each with the error."""
+
+    sessions: int = 0
+    results: int = 0
+    skipped: Sequence[str] = ()
+    failed: Sequence[str] = ()
+
+    def __add__(self, other: "Published") -> "Published":
+        return Published(
+            self.sessions + other.sessions,
+            self.results + other.results,
+            (*self.skipped, *other.skipped),
+            (*self.failed, *other.failed),
+        )
+
+    def __str__(self) -> str:
+        told = f"{self.sessions} trials published, {self.results} results"
+        if self.skipped:
+            told += f"; {len(self.skipped)} results skipped ({'; '.join(self.skipped[:_SHOWN])})"
+        if self.failed:
+            told += f"; {len(self.failed)} trials not published ({'; '.join(self.failed[:_SHOWN])})"
+        return told
+
+
+class Publisher:
+    """Publishes runs. Holds nothing: what was published stands in the catalog."""
+
+    def __init__(self, experiments: ExperimentCatalog, artifacts: Artifacts) -> None:
+        self._experiments, self._artifacts = experiments, artifacts
+
+    # --- at submit --------------------------------------------------------------------------------------------------
+
+    def problems(self, workspace: str, intake: Intake) -> Sequence[Problem]:
+        """See `Destinations`."""
+        try:
+            if intake.experiment is not None:
+                self._experiments.get_experiment(workspace, intake.experiment)
+            elif intake.evaluation_id is not None:
+                self._experiments.get_evaluation(workspace, intake.evaluation_id)
+        except NotFound:
+            if intake.experiment is not None:
+                where = "" if workspace == "default" else f" --workspace {workspace}"
+                why = f"there is none in '{workspace}'; make it: harbor-assets experiments create {intake.experiment}"
+                return [Problem(f"Experiment '{intake.experiment}'", why + where)]
+            why = f"there is none in '{workspace}'; name an Experiment, in which the submit makes one"
+            return [Problem(f"Evaluation '{intake.evaluation_id}'", why)]
+        return []
+
+    def of(self, workspace: str, intake: Intake, taskset: Taskset, *, agent: str, run_id: str) -> Publication:
+        """See `Destinations`."""
+        if problems := self.problems(workspace, intake):
+            raise Refused("The run was not accepted:", problems)
+        about = {
+            "agent_name": intake.agent_name or agent,
+            "agent_version": intake.agent_version,
+            "required": intake.required,
+        }
+        if intake.experiment is not None:
+            own = intake.dataset_name or taskset.name
+            return Publication(
+                experiment=intake.experiment,
+                evaluation=evaluation_name(agent, run_id),
+                dataset=own,
+                dataset_version=intake.dataset_version or taskset.digest,
+                **about,
+            )
+        assert intake.evaluation_id is not None
+        there = self._experiments.get_evaluation(workspace, intake.evaluation_id)
+        return Publication(
+            experiment=self._experiment_named(workspace, there.experiment_ids),
+            evaluation=there.name,
+            dataset=there.dataset_name,
+            dataset_version=there.dataset_version or "unknown",
+            new=False,
+            **about,
+        )
+
+    def _experiment_named(self, workspace: str, ids: Sequence[str]) -> str:
+        page = 1
+        while found := self._experiments.list_experiments(workspace, page=page, page_size=_PAGE).items:
+            for each in found:
+                if each.id in ids:
+                    return each.name
+            page += 1
+        raise Refused(f"The Evaluation is in Experiments that are not there any more: {', '.join(ids[:_SHOWN])}")
+
+    def begin(self, plan: RunPlan) -> None:
+        """Make the run's Evaluation, before any of its tasks starts; nothing if it is there, or the plan has none.
+
+        Raises `Refused` if the Experiment is gone, or its name is another run's.
+        """
+        publication = plan.publication
+        if publication is None or not publication.new:
+            return
+        experiment = self._experiments.get_experiment(plan.workspace, publication.experiment)
+        body = EvaluationInput(
+            name=publication.evaluation,
+            experiment_ids=[experiment.id],
+            dataset_name=publication.dataset,
+            dataset_version=publication.dataset_version,
+            status=RUNNING,
+            metadata=_about(plan),
+        )
+        try:
+            self._experiments.create_evaluation(plan.workspace, body, created_by=plan.owner)
+        except Conflict:
+            there = self._experiments.get_evaluation(plan.workspace, publication.evaluation)
+            if there.metadata.get("run_id") != plan.run_id:
+                raise
+
+    # --- trials -----------------------------------------------------------------------------------------------------
+
+    def publish_trials(self, run: Run, rows: Sequence[TrialOutcome]) -> Published:
+        """Publish these trials; whole tasks, so that each knows the outputs of its siblings. One trial's failure does
+        not stop the others. Raises nothing of theirs."""
+        publication = run.plan.publication
+        if publication is None or not rows:
+            return Published()
+        made = BundleRows.of(run.plan, rows)
+        if len(rows) == 1:
+            return self._publish(run, publication, made, rows[0])
+        with ThreadPoolExecutor(min(AT_ONCE, len(rows)), thread_name_prefix="publish") as pool:
+            return sum(pool.map(lambda row: self._publish(run, publication, made, row), rows), Published())
+
+    def _publish(self, run: Run, publication: Publication, made: BundleRows, row: TrialOutcome) -> Published:
+        try:
+            trial = trial_session(run, row, made, publication, self._trajectory(row))
+            self._experiments.put_session(run.plan.workspace, trial.session, trial.spans, trial.results)
+        except HarborAssetsError as error:
+            return Published(failed=[f"{row.trial_id}: {error}"])
+        except Exception as error:
+            log.exception("%s of %s was not published", row.trial_id, run.id)
+            return Published(failed=[f"{row.trial_id}: {type(error).__name__}: {error}"])
+        return Published(1, len(trial.results), [f"{row.trial_id}: {said}" for said in trial.skipped])
+
+    def _trajectory(self, row: TrialOutcome) -> Trajectory | None:
+        """What the agent left in the trial's folder: an OpenTelemetry trace with one span around all others, else its
+        own trajectory. One that cannot be read is no reason to publish nothing."""
+        if row.evidence is None:
+            return None
+        folder = f"{bundle_key(row.run_id)}/{row.evidence}"
+        files = dict(self._artifacts.list(folder))
+        for path in sorted(path for path in files if "traces" in path.split("/")[:-1] and path.endswith(".jsonl")):
+            data = self._read(f"{folder}/{path}", files[path])
+            spans = read_otlp_lines(data) if data else ()
+            if (root := single_root(spans)) is not None:
+                rest = [span for span in spans if span is not root]
+                model = next((span.model_name for span in spans if span.model_name), None)
+                return Trajectory([root, *rest], model_name=model, final_message=root.output)
+        found = sorted(path for path in files if path.endswith(".atif.json"))
+        for path in (TRAJECTORY, *found):
+            data = self._read(f"{folder}/{path}", files[path]) if path in files else None
+            if data and (trajectory := read_atif(data)) is not None:
+                return trajectory
+        return None
+
+    def _read(self, key: str, size: int) -> bytes | None:
+        if size > DOCUMENT_MAX_BYTES:
+            return None
+        with self._artifacts.open(key) as file:
+            return file.read(DOCUMENT_MAX_BYTES + 1)
+
+    # --- when the run is settled ------------------------------------------------------------------------------------
+
+    def settled(self, run: Run, rows: Sequence[TrialOutcome], *, phase: RunPhase, ended_at: datetime) -> str | None:
+        """Publish what is missing of an ended run, and say in its Evaluation how it ended.
+
+        Returns why that could not be done, if the publication is `required`.
+        """
+        publication, began = run.plan.publication, time.monotonic()
+        if publication is None:
+            return None
+        try:
+            if run.started_at is None:  # nothing ran: perhaps nobody made it
+                self.begin(run.plan)
+            missing = self._missing(run, publication, rows)
+            published = self.publish_trials(run, missing)
+            log.info("%s: %s", run.id, published)
+            failed = "; ".join(published.failed[:_SHOWN])
+            failed = f"{len(published.failed)} of {len(rows)} trials: {failed}" if failed else ""
+            seconds = (ended_at - (run.started_at or run.created_at)).total_seconds()
+            about = _ended(run.plan, rows, phase) | {
+                "eval_duration_sec": f"{max(0.0, seconds):.1f}",
+                "publish_duration_sec": f"{time.monotonic() - began:.1f}",
+            }
+            self._experiments.merge_metadata(run.plan.workspace, publication.evaluation, about)
+            if publication.new:
+                patch = EvaluationPatch(status=phase.value)
+                self._experiments.patch_evaluation(run.plan.workspace, publication.evaluation, patch)
+        except HarborAssetsError as error:
+            failed = str(error)
+        except Exception as error:
+            log.exception("%s was not published", run.id)
+            failed = f"{type(error).__name__}: {error}"
+        if not failed:
+            return None
+        said = f"not published to the Evaluation '{publication.evaluation}': {failed}"
+        log.warning("%s: %s", run.id, said)
+        return said if publication.required else None
+
+    def _missing(self, run: Run, publication: Publication, rows: Sequence[TrialOutcome]) -> list[TrialOutcome]:
+        """The rows of those tasks of which a trial is not published as it is now."""
+        there = self._digests(run.plan.workspace, publication.evaluation)
+        stale = {row.index for row in rows if there.get(session_id(row)) != row_digest(row)}
+        return [row for row in rows if row.index in stale]
+
+    def _digests(self, workspace: str, evaluation: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        page = 1
+        while sessions := self._experiments.list_sessions(workspace, evaluation, page=page, page_size=_PAGE).items:
+            found.update({each.session_id: each.metadata.get(DIGEST, "") for each in sessions})
+            page += 1
+        return found
+
+
+def _about(plan: RunPlan) -> dict[str, str]:
+    """What an Evaluation says of its run before anything ran. Coverage is told beside the figures: in these a task
+    without a score counts as 0 as soon as another has one."""
+    return {
+        "run_id": plan.run_id,
+        "taskset_ref": plan.taskset_ref,
+        "agent": plan.agent.name,
+        "owner": plan.owner,
+        "sandbox": plan.sandbox.kind,
+        "harbor_version": plan.harbor_version,
+        "harbor_assets_version": plan.harbor_assets_version,
+        "attempts": str(plan.n_attempts),
+        "tasks_planned": str(len(plan.tasks)),
+        "trials_planned": str(len(plan.tasks) * plan.n_attempts),
+    }
+
+
+def _ended(plan: RunPlan, rows: Sequence[TrialOutcome], phase: RunPhase) -> dict[str, str]:
+    scored = [row for row in rows if row.outcome is Outcome.SCORED]
+    return {
+        "phase": phase.value,
+        "trials_scored": str(len(scored)),
+        "tasks_scored": str(len({row.index for row in scored})),
+        "coverage": f"{len(scored)} of {len(plan.tasks) * plan.n_attempts} trials scored",
+    }
+
+
+@dataclass
+class Publishing:
+    """A listener that passes everything on to another, and publishes the trials of each task that has ended, in a
+    thread of its own: the trials under way never wait for it."""
+
+    publisher: Publisher
+    run: Run
+    listener: Listener
+    grace_seconds: float = 30.0  # that its end is waited for; what is left then is published as the run is settled
+    _tasks: "queue.Queue[Sequence[TrialOutcome] | None]" = field(default_factory=queue.Queue)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Listener:
+        if self.run.plan.publication is None:
+            return self.listener
+        self._thread = threading.Thread(target=self._work, name="publishing", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._tasks.put(None)
+            self._thread.join(timeout=self.grace_seconds)
+
+    def task_began(self, run_id: str, task: PlannedTask) -> None:
+        """See `Listener`."""
+        self.listener.task_began(run_id, task)
+
+    def task_ended(self, run_id: str, task: PlannedTask, rows: Sequence[TrialOutcome]) -> None:
+        """See `Listener`."""
+        self.listener.task_ended(run_id, task, rows)
+        self._tasks.put([*rows])
+
+    def _work(self) -> None:
+        over = False
+        while not over:
+            batch = [self._tasks.get()]
+            while not self._tasks.empty():
+                batch.append(self._tasks.get())
+            over = None in batch
+            rows = [row for task in batch if task is not None for row in task]
+            try:
+                published = self.publisher.publish_trials(self.run, rows)
+            except Exception:  # the tasks that follow are published all the same
+                log.exception("%s: not published yet", self.run.id)
+                continue
+            for said in published.failed[:_SHOWN]:
+                log.warning("%s: not published yet: %s", self.run.id, said)
