@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
 from harbor_assets.domain import bundle
+from harbor_assets.domain.asking import Limits, SqlAnswer, SqlQuestion
 from harbor_assets.domain.errors import Broken, HarborAssetsError
 from harbor_assets.domain.policies import OutcomeSummary
 from harbor_assets.domain.ranking import Leaderboard, ranked
@@ -51,6 +53,20 @@ class Rankings:
         another), the best mean first; and which ended runs are missing."""
         missing = sorted(set(self._runs.ended_runs()) - self._store.run_ids())
         return Leaderboard(runs=tuple(self._store.rows(workspace)), missing=tuple(missing))
+
+    def sql(self, workspace: str, question: SqlQuestion) -> SqlAnswer:
+        """What one SELECT gives over the workspace's rows. Raises as `LeaderboardStore.sql`."""
+        answer = self._store.sql(workspace, question.query, Limits(rows=question.limit))
+        missing = len(set(self._runs.ended_runs()) - self._store.run_ids())
+        return answer.model_copy(update={"missing": missing})
+
+    @contextmanager
+    def exported(self, workspace: str, table: str) -> Iterator[BinaryIO]:
+        """The workspace's rows of a table as a Parquet file. Raises `NotFound` for a table there is not."""
+        with self._folder() as folder:
+            self._store.export(workspace, table, folder / "table")
+            with (folder / "table").open("rb") as file:
+                yield file
 
     def settled(self, run_id: str) -> Ranked:
         """Write a run that was just merged, and what earlier settling could not write. Never raises: the run's own

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harbor_assets.domain.asking import Limits, SqlAnswer
 from harbor_assets.domain.ranking import RankedRun
 
 
@@ -34,6 +35,17 @@ class LeaderboardStore(Protocol):
 
     def rows(self, workspace: str) -> Sequence[RankedRun]:
         """The runs of a workspace by taskset and sandbox, the best mean first and those without one last."""
+        ...
+
+    def sql(self, workspace: str, query: str, limits: Limits) -> SqlAnswer:
+        """What one SELECT gives over the rows of a workspace; nothing of another can be reached.
+
+        Raises `Refused` for anything else, and beyond the limits; `ServiceUnavailable` while too many are asked.
+        """
+        ...
+
+    def export(self, workspace: str, table: str, target: Path) -> None:
+        """Write a workspace's rows of a table as Parquet. Raises `NotFound` for a table there is not."""
         ...
 
     def write(self, batches: Iterable[Sequence[RankedBundle]], *, afresh: bool = False) -> Written:

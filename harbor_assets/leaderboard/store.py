@@ -18,7 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harbor_assets.domain.errors import NO_SPACE, Broken, StorageFull
+from harbor_assets.domain.asking import Limits, SqlAnswer
+from harbor_assets.domain.errors import NO_SPACE, Broken, NotFound, StorageFull
 from harbor_assets.domain.ranking import RankedRun
 from harbor_assets.engine.ranking_ports import RankedBundle, Written
 from harbor_assets.leaderboard import schema
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _RANKED = (
     "SELECT line FROM runs JOIN pairings USING (run_id) ORDER BY taskset_ref, sandbox, mean DESC NULLS LAST, run_id"
 )
+EXPORTED = tuple(table for table in schema.TABLES if table != "pairings")
 _WORKSPACE_SHOWN = 40  # characters of a workspace in the name of its file
 
 
@@ -56,6 +58,23 @@ class DuckDbLeaderboard:
     def rows(self, workspace: str) -> Sequence[RankedRun]:
         """See `LeaderboardStore`."""
         return [RankedRun.model_validate_json(line) for (line,) in self._ask(self.file_of(workspace), _RANKED)]
+
+    def sql(self, workspace: str, query: str, limits: Limits) -> SqlAnswer:
+        """See `LeaderboardStore`."""
+        from harbor_assets.leaderboard.query import answer
+
+        file = self.file_of(workspace)
+        return answer(file if _is_readable(file) else None, query, limits)
+
+    def export(self, workspace: str, table: str, target: Path) -> None:
+        """See `LeaderboardStore`."""
+        if table not in EXPORTED:
+            raise NotFound(f"There is no table '{table[:80]}' in the store of results; there are {', '.join(EXPORTED)}")
+        file = self.file_of(workspace)
+        with connect(file, read_only=True) if _is_readable(file) else connect(None) as connection:
+            escaped = str(target).replace("'", "''")
+            rows = f"SELECT * FROM {table}"  # noqa: S608 one of ours
+            connection.execute(f"COPY ({rows}) TO '{escaped}' (FORMAT parquet, COMPRESSION zstd)")
 
     def write(self, batches: Iterable[Sequence[RankedBundle]], *, afresh: bool = False) -> Written:
         """See `LeaderboardStore`."""
@@ -184,15 +203,21 @@ class _Writing:
 
 
 @contextmanager
-def connect(file: Path, *, read_only: bool = False) -> "Iterator[DuckDBPyConnection]":
-    """A connection to one file. Raises `duckdb.IOException` where it is none of DuckDB's, or, to read, not there."""
+def connect(file: Path | None, *, read_only: bool = False) -> "Iterator[DuckDBPyConnection]":
+    """A connection to one file, None: to an empty store in memory.
+
+    Raises `duckdb.IOException` where it is none of DuckDB's, or, to read, not there.
+    """
     import duckdb
 
-    with duckdb.connect(str(file), read_only=read_only) as connection:
+    with duckdb.connect(str(file or ":memory:"), read_only=read_only) as connection:
         # everything needed is in the wheel: never look for an extension on the network
         connection.execute("SET autoinstall_known_extensions = false")
         connection.execute("SET threads = 1")  # the other cores run trials, and sums depend on no order of threads
         connection.execute("SET TimeZone = 'UTC'")
+        if file is None:
+            for statement in schema.statements():
+                connection.execute(statement)
         yield connection
 
 

@@ -68,6 +68,8 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/logs": {"GET": R},
     f"{EVALS}/leaderboard": {"GET": R},
     f"{EVALS}/leaderboard:rebuild": {"POST": A},
+    f"{EVALS}/leaderboard:sql": {"POST": R},
+    f"{EVALS}/leaderboard/tables/{{table}}": {"GET": R},
     f"{FILES}/filesets": {"POST": W},
     f"{FILES}/filesets/{{name}}": {"GET": R},
     f"{FILES}/filesets/{{name}}/-/{{path:path}}": {"GET": R, "HEAD": R, "PUT": W},

@@ -38,6 +38,7 @@ THERE = {
     "index": 0,
     "key": "0" * 64,
     "path": "a/b",
+    "table": "trials",
 }
 NAMES = {"tasks": "t", "tasksets": "suite", "metrics": "m", "projects": "p", "filesets": "f"}
 # What is removed is asked for last.

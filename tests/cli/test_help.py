@@ -42,6 +42,8 @@ COMMANDS = [
     ("access", "list"),
     ("leaderboard",),
     ("leaderboard", "rebuild"),
+    ("leaderboard", "export"),
+    ("sql",),
     ("runs",),
     ("runs", "rerun"),
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),

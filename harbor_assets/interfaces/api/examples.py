@@ -102,6 +102,9 @@ BUNDLE_FILE: Final[dict[int | str, dict[str, Any]]] = {
 TEXT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The log", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
+PARQUET: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The rows", "content": {"application/vnd.apache.parquet": _BYTES}}
+}
 UPLOAD: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
 CUT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The content is the current revision's; none was cut"},

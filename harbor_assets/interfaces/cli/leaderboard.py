@@ -1,5 +1,6 @@
 """`harbor-assets leaderboard`: the ended runs with their means, and what these are over."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,6 +40,22 @@ def show(
 
     with open_session(workspace, base_url) as session:
         print_leaderboard(session, Output(json=json), csv=csv)
+
+
+@app.command(epilog=examples("leaderboard export ./results"))
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to; it is made.", show_default=False)],
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Write the results of the workspace as Parquet files, one for each table of docs/store.md."""
+    from harbor_assets.interfaces.cli.asking import export as write
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    with open_session(workspace, base_url) as session:
+        write(session, folder, Output(json=json))
 
 
 @app.command(epilog=examples("leaderboard rebuild"))

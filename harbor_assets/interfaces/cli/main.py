@@ -19,6 +19,7 @@ from harbor_assets.interfaces.cli import (
     quickstart,
     runs,
     serve,
+    sql,
     tasks,
     tasksets,
     ui,
@@ -50,6 +51,7 @@ metrics.add_to(app)
 runs.add_to(app)
 evaluate.add_to(app)
 leaderboard.add_to(app)
+sql.add_to(app)
 context.add_to(app)
 config.add_to(app)
 ui.add_to(app)

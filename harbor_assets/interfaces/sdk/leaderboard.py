@@ -1,9 +1,15 @@
 """The leaderboard of a workspace."""
 
 import json
+import os
+import secrets
+from pathlib import Path
 
+from harbor_assets.domain.asking import ROWS, SqlAnswer, SqlQuestion
+from harbor_assets.domain.errors import NO_SPACE, Refused, StorageFull
 from harbor_assets.domain.ranking import Leaderboard
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking
+from harbor_assets.interfaces.sdk.http import segment
 from harbor_assets.interfaces.sdk.resource import AsyncResource
 
 
@@ -20,9 +26,38 @@ class AsyncBoard(AsyncResource):
         done = json.loads(answer.content)
         return done["written"], done["failed"]
 
+    async def sql(self, query: str, *, limit: int = ROWS, workspace: str | None = None) -> SqlAnswer:
+        """What one SELECT gives over the results of the workspace, in DuckDB's SQL (docs/store.md); at most `limit`
+        rows. Raises `Refused` for anything else, with the place of an error."""
+        return await self._send(
+            SqlAnswer, "POST", self._at(workspace, "leaderboard:sql"), SqlQuestion(query=query, limit=limit)
+        )
+
+    async def export(self, table: str, target: Path, *, workspace: str | None = None) -> int:
+        """Write the workspace's rows of a table to a new Parquet file; returns its bytes. Raises `NotFound`, `Refused`
+        if the file cannot be written or is there."""
+        part = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+        if os.path.lexists(target):
+            raise Refused(f"{target} exists; move it away, or choose another folder")
+        try:
+            async with self._http.stream(self._at(workspace, "leaderboard", "tables", segment(table))) as pieces:
+                with part.open("xb") as file:
+                    async for piece in pieces:
+                        file.write(piece)
+            part.rename(target)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise StorageFull(f"There is no space left for {target}; free some, then repeat") from error
+            raise Refused(f"{target} cannot be written: {error.strerror}; choose another folder") from error
+        finally:
+            part.unlink(missing_ok=True)
+        return target.stat().st_size
+
 
 class Board(Blocking):
     """Ended runs by taskset and sandbox, the best mean first."""
 
     retrieve = blocking(AsyncBoard.retrieve)
     rebuild = blocking(AsyncBoard.rebuild)
+    sql = blocking(AsyncBoard.sql)
+    export = blocking(AsyncBoard.export)

@@ -1,6 +1,7 @@
 """The names of `harbor_assets.sdk`: those which users of the API's own SDK know, and what else they come across."""
 
 from harbor_assets.domain.agent_eval import AgentEvalInputSpec, AgentEvalJob, AgentEvalResult, AgentEvalTaskInput
+from harbor_assets.domain.asking import SqlAnswer
 from harbor_assets.domain.bundle import BundleTask, RunMetadata, Score, SemanticView, Summary, Trial
 from harbor_assets.domain.errors import (
     BadArchive,
@@ -121,6 +122,7 @@ __all__ = [  # noqa: RUF022 - doors first
     "ServiceUnavailable",
     "StorageFull",
     "StringCheckMetric",
+    "SqlAnswer",
     "Submitted",
     "Summary",
     "Task",
