@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from harbor_assets.engine.benchmarks import Benchmarks
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
+    from harbor_assets.engine.marking import Marking
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
     from harbor_assets.engine.publication import Publisher
     from harbor_assets.engine.ranking import Rankings
+    from harbor_assets.engine.staleness import Staleness
     from harbor_assets.engine.taskset_images import TasksetImages
     from harbor_assets.engine.verification import Verifications
     from harbor_assets.leaderboard.store import DuckDbLeaderboard
@@ -283,7 +285,22 @@ class Services:
             waits=self._waits,
             marks=self.catalog,
             publisher=self.publisher,
+            staleness=self.staleness,
         )
+
+    @cached_property
+    def staleness(self) -> "Staleness":
+        """Which results rest on something marked."""
+        from harbor_assets.engine.staleness import Staleness
+
+        return Staleness(self.catalog, self.catalog)
+
+    @cached_property
+    def marking(self) -> "Marking":
+        """Marks of persons."""
+        from harbor_assets.engine.marking import Marking
+
+        return Marking(marks=self.catalog, runs=self.catalog, tasks=self.catalog, owner=self.settings.owner)
 
     @cached_property
     def benchmarks(self) -> "Benchmarks":

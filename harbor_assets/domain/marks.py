@@ -121,3 +121,16 @@ def warnings(marks: Iterable[Mark]) -> list[Mark]:
     return sorted(
         (mark for mark in marks if mark.verdict.warns), key=lambda mark: (mark.kind == "verified", order(mark))
     )
+
+
+def stale(marks: Iterable[Mark]) -> bool:
+    """Whether a number that these marks touch is not to be believed any more: a person said so."""
+    return any(mark.verdict is Verdict.BAD for mark in marks)
+
+
+class Judgement(Frozen):
+    """What a person says: that a run, or a task's revision (the newest where none is named), is bad, and why. Judged by
+    `engine/marking.py`."""
+
+    subject: str = Field(examples=["run-0123456789abcdef"])
+    why: str = Field(examples=["its verifier accepts an empty file"])

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harbor_assets.domain.marks import Mark
+from harbor_assets.domain.marks import Mark, stale
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase, task_phase
 from harbor_assets.domain.runs import Run
@@ -11,8 +11,10 @@ from harbor_assets.domain.views import RunSummary, TaskView, trial_view
 from harbor_assets.domain.waiting import Wait
 
 
-def run_summary(run: Run, counts: Mapping[str, int], waiting: Wait | None = None) -> RunSummary:
-    """The run, how many of its trials ended how (`counts`, by outcome), and what it waits for."""
+def run_summary(
+    run: Run, counts: Mapping[str, int], waiting: Wait | None = None, marks: Sequence[Mark] = ()
+) -> RunSummary:
+    """The run, how many of its trials ended how (`counts`, by outcome), what it waits for, and what is said of it."""
     plan = run.plan
     return RunSummary(
         id=run.id,
@@ -42,6 +44,8 @@ def run_summary(run: Run, counts: Mapping[str, int], waiting: Wait | None = None
         cancel_requested_at=run.cancel_requested_at,
         executions=run.executions,
         error=run.error,
+        stale=stale(marks),
+        marks=tuple(marks),
     )
 
 

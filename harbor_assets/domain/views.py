@@ -27,7 +27,8 @@ class RunSummary(Frozen):
 
     `min_coverage`: the share of its trials that is asked to be scored, if one is. `rerun_of`: the run whose tasks this
     one runs again. `publication`: where its trials appear, if anywhere. `waiting`: what keeps the run as a whole from
-    being at work; told in a status, not in lists.
+    being at work; told in a status, not in lists. `marks`: what is said of it or of its tasks; `stale`: a person said
+    that one of these is bad (docs/lineage.md).
     """
 
     id: str
@@ -57,6 +58,8 @@ class RunSummary(Frozen):
     cancel_requested_at: datetime | None
     executions: int
     error: str | None
+    stale: bool = False
+    marks: tuple[Mark, ...] = ()
 
 
 class EarlierTry(Frozen):

@@ -38,6 +38,7 @@ from harbor_assets.engine.ports import (
 from harbor_assets.engine.recovery import Recovered, Recovery
 from harbor_assets.engine.results import Results, check_index, find_run
 from harbor_assets.engine.solutions import without_solution
+from harbor_assets.engine.staleness import Staleness
 
 if TYPE_CHECKING:  # what reads traces is not needed to accept a run
     from harbor_assets.engine.publication import Publisher
@@ -71,6 +72,7 @@ class Evaluations:
     `folders`: where the files of stored tasks are looked at; None: they are not.
     `waits` tells what runs wait for; None where nothing but a free slot is waited for. `marks`: what is known of tasks.
     `publisher` publishes runs to Experiments; None: they cannot be.
+    `staleness` tells which runs are touched by marks; None: nobody marks any.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Evaluations:
         waits: Waits | None = None,
         marks: MarkCatalog | None = None,
         publisher: "Publisher | None" = None,
+        staleness: Staleness | None = None,
         clock: Callable[[], datetime] = _now,
     ) -> None:
         self._planner = RunPlanner(
@@ -106,6 +109,7 @@ class Evaluations:
         self._runs, self._executions, self._logs, self._waits = runs, executions, logs, waits
         self._deployment, self._clock = deployment, clock
         self._marks = marks
+        self._staleness = staleness
         self._recovery = Recovery(runs, executions)
 
     # --- accept ---------------------------------------------------------------------------------------------------
@@ -213,7 +217,7 @@ class Evaluations:
         waits = self._waits_of(run, rows)
         marks = self._marks_of(run.plan)
         status = RunStatus(
-            run=run_summary(run, counts, waits.run),
+            run=run_summary(run, counts, waits.run, self._marks_on([run]).get(run.id, ())),
             tasks=tuple(self._task_views(run, rows, waits, marks)),
             marks=tuple(marks.get(run.id, ())),
         )
@@ -233,7 +237,8 @@ class Evaluations:
         whose = (owner or self._deployment.owner) if mine else None
         found = self._runs.list_runs(workspace, active=active, owner=whose, page=page, page_size=page_size)
         counts = self._runs.count_outcomes([run.id for run in found.items])
-        items = [run_summary(run, counts.get(run.id, {})) for run in found.items]
+        marks = self._marks_on(found.items)
+        items = [run_summary(run, counts.get(run.id, {}), marks=marks.get(run.id, ())) for run in found.items]
         return Page(items, found.page, found.page_size, found.total, found.unreadable)
 
     def tasks(
@@ -292,7 +297,13 @@ class Evaluations:
     # --- views ----------------------------------------------------------------------------------------------------
 
     def _summary(self, run: Run) -> RunSummary:
-        return run_summary(run, self._runs.count_outcomes([run.id]).get(run.id, {}))
+        counts = self._runs.count_outcomes([run.id]).get(run.id, {})
+        return run_summary(run, counts, marks=self._marks_on([run]).get(run.id, ()))
+
+    def _marks_on(self, runs: Sequence[Run]) -> Mapping[str, Sequence[Mark]]:
+        if self._staleness is None or not runs:
+            return {}
+        return self._staleness.of_runs(runs[0].plan.workspace, runs)
 
     def _task_views(
         self, run: Run, rows: Sequence[TrialOutcome], waits: RunWaits, marks: Mapping[str, Sequence[Mark]]

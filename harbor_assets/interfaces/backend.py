@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.evaluations import Evaluations
     from harbor_assets.engine.experiment_ports import ExperimentCatalog
     from harbor_assets.engine.mark_ports import MarkCatalog
+    from harbor_assets.engine.marking import Marking
     from harbor_assets.engine.metric_ports import MetricCatalog
     from harbor_assets.engine.ports import Artifacts, ProjectCatalog, TaskCatalog, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
@@ -35,6 +36,7 @@ class Backend:
     marks: "MarkCatalog"
     verifications: "Verifications"
     experiments: "ExperimentCatalog"
+    marking: "Marking"
     agent_evals: "Callable[[], AgentEvals]"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
@@ -54,6 +56,7 @@ class Backend:
             marks=services.catalog,
             verifications=services.verifications,
             experiments=services.catalog,
+            marking=services.marking,
             agent_evals=lambda: services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,

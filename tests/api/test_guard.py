@@ -39,7 +39,7 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/tasksets/{{name}}/tags/{{tag}}": {"PUT": W},
     f"{EVALS}/tasksets/{{name}}/images": {"GET": R, "POST": W},
     f"{EVALS}/images/{{key}}/log": {"GET": R},
-    f"{EVALS}/marks": {"GET": R},
+    f"{EVALS}/marks": {"GET": R, "POST": W, "DELETE": W},
     f"{EVALS}/marks:lookup": {"POST": R},
     f"{EVALS}/agent-evaluate/verifications": {"POST": W},
     f"{EVALS}/metrics": {"GET": R},

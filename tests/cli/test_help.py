@@ -44,6 +44,8 @@ COMMANDS = [
     ("leaderboard", "rebuild"),
     ("leaderboard", "export"),
     ("sql",),
+    ("marks",),
+    *((noun, verb) for noun in ("tasks", "runs") for verb in ("mark-bad", "unmark")),
     ("runs",),
     ("runs", "rerun"),
     *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),

@@ -18,10 +18,12 @@ from harbor_assets.domain.waiting import RunWaits
 from harbor_assets.engine.agent_evals import AgentEvals
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.images import ImageBuilds
+from harbor_assets.engine.marking import Marking
 from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import TaskVerifier
 from harbor_assets.engine.publication import Publisher
 from harbor_assets.engine.ranking import Rankings
+from harbor_assets.engine.staleness import Staleness
 from harbor_assets.engine.taskset_images import TasksetImages
 from harbor_assets.engine.verification import Verifications
 from harbor_assets.interfaces.backend import Backend
@@ -104,6 +106,8 @@ class World:
         self.tasks = self.catalog
         self.sandboxes = Sandboxes()
         self.images: ImageBuilds | None = None
+        self.staleness = Staleness(self.catalog, self.catalog)
+        self.marking = Marking(marks=self.catalog, runs=self.catalog, tasks=self.catalog, owner="me", clock=lambda: NOW)
         self.evaluations = Evaluations(
             tasks=self.catalog,
             runs=self.catalog,
@@ -118,6 +122,7 @@ class World:
             waits=self.waits,
             publisher=Publisher(self.catalog, self.artifacts),
             marks=self.catalog,
+            staleness=self.staleness,
         )
         self.taskset_images = TasksetImages(
             tasks=self.catalog, sandboxes=self.sandboxes, builds_of=lambda kind: self.images
@@ -144,6 +149,7 @@ class World:
             marks=self.catalog,
             verifications=self.verifications,
             experiments=self.catalog,
+            marking=self.marking,
             agent_evals=lambda: self.agent_evals,
         )
 

@@ -15,6 +15,7 @@ from harbor_assets.interfaces.cli import (
     edge,
     evaluate,
     leaderboard,
+    marks,
     metrics,
     quickstart,
     runs,
@@ -52,6 +53,7 @@ runs.add_to(app)
 evaluate.add_to(app)
 leaderboard.add_to(app)
 sql.add_to(app)
+marks.add_to(app)
 context.add_to(app)
 config.add_to(app)
 ui.add_to(app)

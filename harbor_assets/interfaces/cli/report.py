@@ -16,6 +16,7 @@ from harbor_assets.interfaces.cli.progress import ended, flags_told, follow, res
 from harbor_assets.interfaces.cli.session import Session
 from harbor_assets.interfaces.sdk.pages import Page
 
+STALE = " (stale)"  # what stands behind a result that rests on something a person marked bad
 NAMED_MAX = 20  # tasks named one by one at a run's end; the rest is counted, and `runs tasks` lists all
 SIDE_REWARDS_MAX = 4  # columns of rewards beside the run's own: what a terminal has room for
 STATUS_MAX = 50  # tasks in a status, which is to be taken in at a glance
@@ -142,7 +143,7 @@ def print_facts(run: RunSummary, out: Output) -> None:
     facts = [
         ("Run", run.id),
         *([("Rerun of", run.rerun_of)] if run.rerun_of else []),
-        ("Phase", f"{run.phase}, results {run.result_state}"),
+        ("Phase", f"{run.phase}, results {run.result_state}{STALE if run.stale else ''}"),
         ("Taskset", run.taskset_ref),
         ("Agent", run.agent),
         *_published(run),
@@ -194,7 +195,7 @@ def print_runs(page: Page[RunSummary], out: Output) -> None:
         (
             run.id,
             run.phase,
-            run.result_state,
+            f"{run.result_state}{STALE if run.stale else ''}",
             f"{run.counts.get(Outcome.SCORED, 0)}/{run.n_trials}",
             run.agent,
             moment(run.created_at),

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from harbor_assets.interfaces.cli.marks import add_to_runs
 from harbor_assets.interfaces.cli.options import (
     Agent,
     AgentEnv,
@@ -345,3 +346,6 @@ def logs(
 
     with open_session(workspace, base_url) as session:
         raise typer.Exit(print_logs(session, run_id, task, follow=follow, whole=whole))
+
+
+add_to_runs(app)

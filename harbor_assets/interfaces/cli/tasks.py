@@ -2,6 +2,7 @@
 
 import typer
 
+from harbor_assets.interfaces.cli.marks import add_to_tasks
 from harbor_assets.interfaces.cli.options import BaseUrl, BodyFile, Json, Project, Workspace, examples
 from harbor_assets.interfaces.cli.records import Name, Noun, add_commands
 
@@ -49,3 +50,4 @@ def create(
 
 
 add_commands(app, Noun("task", "capital-of-france", 'metadata["suite"]:"geography" AND kind:"evaluator"'))
+add_to_tasks(app)

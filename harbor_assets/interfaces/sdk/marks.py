@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 
-from harbor_assets.domain.marks import LOOKUP_MAX, Mark, MarkLookup, Verdict
+from harbor_assets.domain.marks import LOOKUP_MAX, Judgement, Mark, MarkLookup, Verdict
 from harbor_assets.domain.plans import NOP, ORACLE, SandboxWord
 from harbor_assets.domain.verification import ATTEMPTS, Verification, VerificationRequest
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking, blocking_page
@@ -40,6 +40,18 @@ class AsyncMarks(AsyncResource):
             answer = await self._http.call("POST", path, content=encoded(body), headers=JSON)
             found += _MARKS.validate_json(answer.content)
         return found
+
+    async def mark_bad(self, subject: str, why: str, *, workspace: str | None = None) -> Mark:
+        """Say that a run (by id) or a task's revision (the newest where none is named) is bad: what rests on it is
+        shown as stale, and no score changes."""
+        body = Judgement(subject=subject, why=why)
+        return await self._send(Mark, "POST", self._at(workspace, "marks"), body)
+
+    async def withdraw(self, subject: str, *, workspace: str | None = None) -> Mark:
+        """Take back that it is bad. Raises `NotFound` where nobody said so."""
+        path = self._at(workspace, "marks")
+        answer = await self._http.call("DELETE", path, params=query(subject=subject))
+        return Mark.model_validate_json(answer.content)
 
     async def judge(self, oracle_run: str, nop_run: str, *, workspace: str | None = None) -> Verification:
         """Judge the tasks of a taskset by an ended run of the agent oracle and one of nop, and mark them.
@@ -78,5 +90,7 @@ class Marks(Blocking):
 
     list = blocking_page(AsyncMarks.list)
     lookup = blocking(AsyncMarks.lookup)
+    mark_bad = blocking(AsyncMarks.mark_bad)
+    withdraw = blocking(AsyncMarks.withdraw)
     judge = blocking(AsyncMarks.judge)
     verify = blocking(AsyncMarks.verify)

@@ -5,16 +5,28 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from harbor_assets.domain.marks import Mark, MarkLookup, Verdict
+from harbor_assets.domain.marks import Judgement, Mark, MarkLookup, Verdict
 from harbor_assets.domain.verification import Verification, VerificationRequest
 from harbor_assets.engine.mark_ports import MarkCatalog
+from harbor_assets.engine.marking import Marking
 from harbor_assets.engine.verification import Verifications
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
-from harbor_assets.interfaces.api.guard import owner
+from harbor_assets.interfaces.api.guard import need_reader, owner
+from harbor_assets.interfaces.api.references import of_refs
 from harbor_assets.interfaces.api.strict import StrictRoute
 
+Subject = Annotated[
+    str,
+    Query(
+        min_length=1,
+        max_length=700,
+        description="A run's id, or a task: NAME, WORKSPACE/NAME, or either with #DIGEST.",
+        examples=["run-0123456789abcdef"],
+    ),
+]
 
-def marks_router(marks: MarkCatalog) -> APIRouter:
+
+def marks_router(marks: MarkCatalog, marking: Marking) -> APIRouter:
     """`/marks`, and `/marks:lookup`."""
     router = APIRouter(tags=["marks"], route_class=StrictRoute)
 
@@ -28,6 +40,18 @@ def marks_router(marks: MarkCatalog) -> APIRouter:
         """The marks of a workspace, newest first."""
         found = marks.list_marks(workspace, verdict=verdict, page=page, page_size=page_size)
         return listed(found, dumped(found.items))
+
+    @router.post("/marks", response_model=Mark, status_code=201)
+    def mark(workspace: Name, body: Judgement) -> Response:
+        """Say that a run or a task's revision is bad, in the caller's name; a newer word takes the older's place."""
+        need_reader(of_refs([body.subject], workspace))
+        return model(marking.mark_bad(workspace, body.subject, body.why, who=owner()), 201)
+
+    @router.delete("/marks", response_model=Mark)
+    def withdraw(workspace: Name, subject: Subject) -> Response:
+        """Take back that something is bad; answers what was said."""
+        need_reader(of_refs([subject], workspace))
+        return model(marking.withdraw(workspace, subject))
 
     @router.post("/marks:lookup", response_model=list[Mark])
     def lookup(workspace: Name, body: MarkLookup) -> Response:
