@@ -57,6 +57,11 @@ EVALUATION_FIELDS: Final = Fields(
     },
     {"entity_type": "evaluation"},
 )
+SORT_MAX: Final = 400  # characters
+_STAT: Final = f"(?:{'|'.join(STATS)})"
+SORT_PATTERN: Final = (
+    f"^-?(?:{'|'.join((*_COLUMNS, *_COUNTS))}|(?:{'|'.join(_FIGURES)})\\.{_STAT}|evaluators\\..+\\.{_STAT})$"
+)
 COMPUTED: Final = frozenset({*_COUNTS, *_FIGURES, "evaluators"})
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from harbor_assets.domain.errors import Refused
-from harbor_assets.domain.evaluation_lists import SortBy, read_sort
+from harbor_assets.domain.evaluation_lists import SORT_MAX, SORT_PATTERN, SortBy
 from harbor_assets.domain.filters import Fact
 from harbor_assets.domain.names import NAME_MAX
 from harbor_assets.domain.rollups import Rollup
@@ -27,6 +27,7 @@ METADATA_MAX: Final = 200  # keys of one record
 VALUE_MAX: Final = 10_000  # characters of one value
 LAYOUT_MAX: Final = 100_000  # characters of a column layout as JSON
 EXPERIMENTS_MAX: Final = 100  # that one evaluation may be in
+SESSION_PATTERN: Final = r"^[\w\-.:@+=]+$"
 _DELETED: Final = ".deleted."
 
 
@@ -38,7 +39,7 @@ def _plain(text: str) -> str:
 
 Label = Annotated[str, Field(max_length=LABEL_MAX), AfterValidator(_plain)]
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
-SessionId = Annotated[str, Field(min_length=1, max_length=LABEL_MAX, pattern=r"^[\w\-.:@+=]+$")]
+SessionId = Annotated[str, Field(min_length=1, max_length=LABEL_MAX, pattern=SESSION_PATTERN)]
 Text = Annotated[str, Field(max_length=TEXT_MAX)]
 Value = Annotated[str, Field(max_length=VALUE_MAX)]
 Metadata = Annotated[
@@ -52,22 +53,14 @@ Metadata = Annotated[
 class Pareto(Body):
     """The two figures that an experiment's plot of trade-offs shows, in the words of sorting."""
 
-    x_metric: str = Field(max_length=NAME_MAX * 2)
-    y_metric: str = Field(max_length=NAME_MAX * 2)
+    x_metric: str = Field(max_length=SORT_MAX)
+    y_metric: str = Field(max_length=SORT_MAX)
 
 
 def _layout(value: JsonValue) -> JsonValue:
     if len(repr(value)) > LAYOUT_MAX:
         raise ValueError(f"a column layout has at most {LAYOUT_MAX} characters")
     return value
-
-
-def _sortable(text: str) -> str:
-    try:
-        read_sort(text)
-    except Refused as refused:
-        raise ValueError(refused.message) from None
-    return text
 
 
 class ExperimentContent(Body):
@@ -77,7 +70,7 @@ class ExperimentContent(Body):
     insight_id: Label | None = None
     summary: Text | None = None
     metadata: Metadata | None = None
-    default_sort: Annotated[str, Field(max_length=NAME_MAX * 2), AfterValidator(_sortable)] = "-created_at"
+    default_sort: Annotated[str, Field(max_length=SORT_MAX, pattern=SORT_PATTERN)] = "-created_at"
     pareto: Pareto | None = None
     column_layout: Annotated[JsonValue, AfterValidator(_layout)] = None
     is_favorite: bool = False
@@ -137,8 +130,6 @@ class EvaluationContent(Body):
         ids = body.get("experiment_ids")
         if isinstance(ids, list) and all(isinstance(each, str) for each in ids):
             body["experiment_ids"] = list(dict.fromkeys(ids))
-        if "metadata" in body and body["metadata"] is None:
-            body["metadata"] = {}
         return body
 
 

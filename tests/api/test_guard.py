@@ -23,7 +23,7 @@ CALLERS = {
     "root": Caller("eve", {"*": Role.ADMIN}),
 }
 R, W, A = Role.READER, Role.WRITER, Role.ADMIN
-EVALS, FILES = "/apis/evals/v2/workspaces/{workspace}", "/apis/files/v2/workspaces/{workspace}"
+EVALS, FILES, INTAKE = (f"/apis/{part}/v2/workspaces/{{workspace}}" for part in ("evals", "files", "intake"))
 # A new endpoint is not let through this test before somebody has said here who may call it.
 ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/tasks": {"GET": R},
@@ -70,6 +70,15 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/leaderboard:rebuild": {"POST": A},
     f"{EVALS}/leaderboard:sql": {"POST": R},
     f"{EVALS}/leaderboard/tables/{{table}}": {"GET": R},
+    f"{INTAKE}/experiments": {"GET": R, "POST": W},
+    f"{INTAKE}/experiments/{{name}}": {"GET": R, "PUT": W, "DELETE": W},
+    f"{INTAKE}/evaluations": {"GET": R, "POST": W},
+    f"{INTAKE}/evaluations/{{name}}": {"GET": R, "PATCH": W, "PUT": W, "DELETE": W},
+    f"{INTAKE}/evaluations/{{name}}/pin": {"POST": W, "DELETE": W},
+    f"{INTAKE}/evaluations/{{name}}/sessions": {"GET": R},
+    f"{INTAKE}/sessions/{{session_id}}": {"GET": R},
+    f"{INTAKE}/sessions/{{session_id}}/spans": {"GET": R},
+    f"{INTAKE}/evaluator-results": {"POST": W},
     f"{FILES}/filesets": {"POST": W},
     f"{FILES}/filesets/{{name}}": {"GET": R},
     f"{FILES}/filesets/{{name}}/-/{{path:path}}": {"GET": R, "HEAD": R, "PUT": W},

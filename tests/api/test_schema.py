@@ -17,14 +17,16 @@ import pytest
 import schemathesis
 from schemathesis import GenerationMode, checks
 
+from harbor_assets.domain.experiments import EvaluationInput, ExperimentInput, Session
 from harbor_assets.domain.metrics.bodies import MetricInline
 from harbor_assets.domain.names import name_problem
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
+from harbor_assets.domain.traces import Span
 from harbor_assets.engine.ranking import Rankings
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.leaderboard.store import DuckDbLeaderboard
 from tests.api.test_guard import ROLES
-from tests.interfaces.backends import world
+from tests.interfaces.backends import NOW, world
 
 # What fits the description may still break a rule that JSON Schema cannot say: an unknown member, a bad archive.
 LEFT_OUT = [checks.positive_data_acceptance]
@@ -39,8 +41,17 @@ THERE = {
     "key": "0" * 64,
     "path": "a/b",
     "table": "trials",
+    "session_id": "run-1:t__1",
 }
-NAMES = {"tasks": "t", "tasksets": "suite", "metrics": "m", "projects": "p", "filesets": "f"}
+NAMES = {
+    "tasks": "t",
+    "tasksets": "suite",
+    "metrics": "m",
+    "projects": "p",
+    "filesets": "f",
+    "experiments": "e",
+    "evaluations": "v",
+}
 # What is removed is asked for last.
 OPERATIONS = sorted(
     ((method, path) for path, methods in ROLES.items() for method in methods), key=lambda op: op[0] == "DELETE"
@@ -69,6 +80,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str
         run_id = w.evaluations.submit("default", request).run.id
         w.end(run_id, 1.0, 0.0)
         w.merge(run_id)
+        experiment = w.catalog.create_experiment("default", ExperimentInput(name="e"))
+        w.catalog.create_evaluation(
+            "default", EvaluationInput(name="v", experiment_ids=[experiment.id], dataset_name="suite")
+        )
+        session = Session(session_id=str(THERE["session_id"]), evaluation="v", test_case_name="t", started_at=NOW)
+        w.catalog.put_session("default", session, [Span(span_id="agent", started_at=NOW)])
         store = DuckDbLeaderboard(folder / "leaderboard.duckdb")
         rankings = Rankings(runs=w.catalog, artifacts=w.artifacts, store=store, scratch=folder)
         app = create_app(dataclasses.replace(w.backend, rankings=rankings, scratch=folder))

@@ -13,8 +13,8 @@ _BEARER: Final = {
     "scheme": "bearer",
     "description": "A token of the service's access file, or a signed token of an issuer that it names.",
 }
-_METHODS: Final = frozenset({"get", "head", "post", "put", "delete"})
-_WRITES: Final = frozenset({"post", "put", "delete"})
+_METHODS: Final = frozenset({"get", "head", "post", "put", "patch", "delete"})
+_WRITES: Final = frozenset({"post", "put", "patch", "delete"})
 _FAILURE: Final = "#/components/schemas/Failure"
 
 

@@ -58,7 +58,10 @@ _SAID: dict[int, tuple[str, dict[str, JsonValue]]] = {
         "It is there already, or others changed it at the same time",
         {"detail": "Task with workspace 'default' and name 't1' already exists", "error": "Conflict"},
     ),
-    413: ("The body is too large", {"detail": "The body is above 16777216 bytes"}),
+    413: (
+        "The body is too large, or a list to be sorted by what must be computed is",
+        {"detail": "The body is above 16777216 bytes"},
+    ),
     422: (
         "It breaks a rule: the shape of the request, a name, a reference, a project",
         {"detail": [{"type": "missing", "loc": ["body", "spec"], "msg": "is missing"}]},

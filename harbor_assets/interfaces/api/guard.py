@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 # Probes come without a token and learn nothing; the description is the same for everybody.
 OPEN: Final = frozenset({"/healthz", "/readyz", "/apis/evals/v1/healthz", "/openapi.json", "/apis/evals/openapi.json"})
 FIGURES: Final = "/metrics"  # for monitoring: counts of every workspace together
-_WORKSPACE: Final = re.compile(r"/apis/(?:evals|files)/v2/workspaces/([^/]+)(/.*)")
+_WORKSPACE: Final = re.compile(r"/apis/(?:evals|files|intake)/v2/workspaces/([^/]+)(/.*)")
 _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOKING_BY_POST: Final = frozenset({"/tasks:lookup", "/marks:lookup", "/leaderboard:sql"})
 _SERVICE_WIDE: Final = frozenset({"/leaderboard:rebuild"})  # of every workspace, whichever the path names

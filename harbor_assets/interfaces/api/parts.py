@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
 BASE = "/apis/evals/v2/workspaces/{workspace}"
+INTAKE = "/apis/intake/v2/workspaces/{workspace}"
 FILES = "/apis/files/v2/workspaces/{workspace}"
 
 
@@ -88,6 +89,18 @@ def _projects(backend: Backend) -> "Iterable[APIRouter]":
         yield projects_router(backend.projects)
 
 
+def _experiments(backend: Backend) -> "Iterable[APIRouter]":
+    from harbor_assets.interfaces.api.routes.experiments import (
+        evaluations_router,
+        experiments_router,
+        sessions_router,
+    )
+
+    yield experiments_router(backend.experiments)
+    yield evaluations_router(backend.experiments)
+    yield sessions_router(backend.experiments)
+
+
 def _files(backend: Backend) -> "Iterable[APIRouter]":
     from harbor_assets.interfaces.api.routes.files import files_router
 
@@ -104,5 +117,6 @@ PARTS = (
     Part("agent_evals", BASE, ("/agent-evaluate/jobs", "/agent-eval-results", "/eval-results"), _agent_evals),
     Part("leaderboard", BASE, ("/leaderboard",), _leaderboard),
     Part("projects", BASE, ("/projects",), _projects),
+    Part("experiments", INTAKE, ("/experiments", "/evaluations", "/sessions", "/evaluator-results"), _experiments),
     Part("files", FILES, ("/filesets",), _files),
 )
