@@ -56,6 +56,8 @@ def trial(context: dg.OpExecutionContext, engine: dg.ResourceParam[RunEngine]) -
     ended = asyncio.run(_execute(context, engine, run_id, index))
     if ended is Ended.INTERRUPTED and (why := why_stopped(Settings.load().namespace)):
         raise DagsterExecutionInterruptedError(why)
+    if ended is Ended.STOPPED:
+        raise dg.Failure(f"The run was stopped: {engine.why_stopped(run_id)}", allow_retries=False)
     if ended is not Ended.DONE:
         raise DagsterExecutionInterruptedError
     rows = engine.outcomes(run_id, index)

@@ -48,6 +48,8 @@ def _run_trials(context: dg.AssetExecutionContext, engine: dg.ResourceParam[RunE
         missing = [row for row in rows if row.outcome is not Outcome.SCORED]
         if missing:  # Dagster colours a planned partition red only where its run failed
             raise dg.Failure(f"{len(missing)} of {len(rows)} trials have no score", allow_retries=False)
+    elif ended is Ended.STOPPED:
+        raise dg.Failure(f"The run was stopped: {engine.why_stopped(run_id)}", allow_retries=False)
     else:
         if ended is not Ended.INTERRUPTED:
             context.instance.report_run_canceling(context.run)  # else Dagster takes what follows for a failure

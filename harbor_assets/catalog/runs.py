@@ -11,6 +11,7 @@ from sqlalchemy import Column, Connection, Row, Select, func, insert, literal, s
 from harbor_assets.catalog.database import Database
 from harbor_assets.catalog.records import check_page
 from harbor_assets.catalog.schema import IDEMPOTENCY, OUTCOMES, PLANS, RUNS
+from harbor_assets.domain.admission import Admission
 from harbor_assets.domain.errors import Broken, Conflict, NotFound, Refused
 from harbor_assets.domain.names import nearest
 from harbor_assets.domain.outcomes import Outcome
@@ -283,6 +284,7 @@ def _run(row: Row[Any]) -> Run:
             executions=row.executions,
             lost_workers=row.lost_workers,
             error=row.error,
+            admission=Admission() if row.admission is None else Admission.model_validate_json(row.admission),
         )
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]

@@ -28,7 +28,7 @@ from sqlalchemy.types import TypeEngine
 # which programs still work on it: `0007_since_0006` those that know 0006, as it only adds what they need not know of.
 # A change that they would break on, or break, ends that: `0008_since_0008`. See docs/cluster.md, "Going back". Alembic
 # takes no "-" in a name.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007_since_0006", "0008_since_0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007_since_0006", "0008_since_0006", "0009_since_0006")
 HEAD = REVISIONS[-1]
 _NAME = re.compile(r"([0-9]{4})_since_([0-9]{4})")
 
@@ -167,6 +167,7 @@ RUNS = Table(
     Column("held", Boolean, nullable=False, default=False),  # a worker took it up and did not say that it stopped
     Column("outcomes_before", Integer, nullable=False, default=0),  # number of outcomes when that worker took it up
     Column("error", Text),
+    Column("admission", Text),  # as JSON: may trials begin; null: nothing happened yet
     Index(None, "created_at"),
     Index(None, "phase"),
 )

@@ -3,6 +3,7 @@
 from types import TracebackType
 from typing import Self
 
+from harbor_assets.catalog.admissions import SqlAdmissions
 from harbor_assets.catalog.database import BUSY_SECONDS, Database
 from harbor_assets.catalog.experiments import SqlExperiments
 from harbor_assets.catalog.images import SqlImages
@@ -15,8 +16,19 @@ from harbor_assets.catalog.runs import SqlRuns
 from harbor_assets.catalog.tasks import SqlTasks, write_all_facts
 
 
-class Catalog(SqlTasks, SqlProjects, SqlRuns, SqlKeys, SqlOutcomes, SqlImages, SqlMetrics, SqlMarks, SqlExperiments):
-    """`TaskCatalog`, `ProjectCatalog`, `RunCatalog`, `KeyedRuns`, `ImageCatalog`, `MetricCatalog`, `EvalCatalog`,
+class Catalog(
+    SqlTasks,
+    SqlProjects,
+    SqlRuns,
+    SqlKeys,
+    SqlOutcomes,
+    SqlAdmissions,
+    SqlImages,
+    SqlMetrics,
+    SqlMarks,
+    SqlExperiments,
+):
+    """`TaskCatalog`, `ProjectCatalog`, `GatedRuns`, `KeyedRuns`, `ImageCatalog`, `MetricCatalog`, `EvalCatalog`,
     `MarkCatalog` and `ExperimentCatalog` on one database. Shared between threads."""
 
     @classmethod

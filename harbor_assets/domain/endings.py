@@ -5,12 +5,14 @@ The rules, in the order they are asked:
 1. Was the trial never set up (task or image at fault)? Then it is an infrastructure failure.
 2. Was a sandbox lost, or the disk full? Then nothing that follows can be trusted, whatever was graded.
 3. Did the agent's installation fail, and nothing was graded? Then that is what happened.
-4. Did the verifier run to its end? Then its reward files decide, and only they.
-5. Else the verifier is at fault, or the cause is unknown: `unclassified`, with the evidence, never a score.
+4. Did the model's provider refuse the key, or was its budget spent? Then the agent was kept from working: no score.
+5. Did the verifier run to its end? Then its reward files decide, and only they.
+6. Else the verifier is at fault, or the cause is unknown: `unclassified`, with the evidence, never a score.
 
 An agent that errored or ran out of time is still graded: the reward stands, and the error stands beside it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +45,21 @@ _NEVER_READY: dict[str, Reason] = {
 }
 START_ERRORS = frozenset(name for name, reason in _NEVER_READY.items() if reason is Reason.SANDBOX_START)
 LOST_ERRORS = frozenset(_LOST)
+# Harbor's and LiteLLM's names of errors that every trial of the run would meet: a bad key, or a budget that is spent.
+_REFUSED = frozenset({"AgentAuthenticationError", "AuthenticationError", "BudgetExceededError", "ApiUsageLimitError"})
+# Those that may mean that, or something which passes or is the request's own: what the provider said decides.
+_PERHAPS_REFUSED = frozenset(
+    """ApiError APIError APIStatusError ApiRateLimitError RateLimitError UnknownApiError BadRequestError
+    PermissionDeniedError""".split()
+)
+_REFUSAL = re.compile(
+    r"insufficient.?quota|exceeded your current quota|credit balance is too low|no credits remaining|unpaid invoice"
+    r"|billing.{0,20}(hard limit|not active)|payment required|budget has been exceeded|exceeded.{0,20}budget"
+    r"|invalid.?api.?key|incorrect api key|(status|error)(.code)?\W{1,3}40[12]\b",
+    re.IGNORECASE,
+)
+# A limit for a moment, or a repository's password rather than a model's
+_PASSES = re.compile(r"per.?minute|(retry|try again) in \d|could not read Username", re.IGNORECASE)
 _VERIFIER_TRANSFER_ERRORS = frozenset({"AddTestsDirError", "DownloadVerifierDirError"})
 _DISK_FULL_TEXT = "[Errno 28]"  # ENOSPC, as Python prints it
 
@@ -161,6 +178,8 @@ def _failure(facts: TrialFacts, error: TrialError | None) -> tuple[Reason | None
     said = f"{error.type}: {error.message or ''}".strip().rstrip(":") if error else None
     if error and (reason := _infrastructure(facts, error)):
         return reason, said
+    if error and _provider_refused(error):
+        return Reason.PROVIDER_REFUSED, said
     if not facts.verifier_began:
         return Reason.UNCLASSIFIED, said or "the trial ended before it was graded, and left no error"
     if facts.verifier_timed_out or (error and error.type == "VerifierTimeoutError"):
@@ -170,6 +189,15 @@ def _failure(facts: TrialFacts, error: TrialError | None) -> tuple[Reason | None
     if facts.verdict.reason is not None:
         return facts.verdict.reason, facts.verdict.message
     return None, None
+
+
+def _provider_refused(error: TrialError) -> bool:
+    """Whether the model's provider will have none of the run: whatever was graded then is the work of an agent that
+    was kept from working."""
+    said = f"{error.message or ''}\n{error.traceback or ''}"
+    if _PASSES.search(said):
+        return False
+    return error.type in _REFUSED or (error.type in _PERHAPS_REFUSED and _REFUSAL.search(said) is not None)
 
 
 def _infrastructure(facts: TrialFacts, error: TrialError) -> Reason | None:

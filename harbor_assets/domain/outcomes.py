@@ -54,6 +54,7 @@ class Reason(StrEnum):
     STORAGE = "storage"
     TASK_UNREADABLE = "task_unreadable"
     WORKER_LOST = "worker_lost"
+    PROVIDER_REFUSED = "provider_refused"
     UNCLASSIFIED = "unclassified"
 
     AGENT_SETUP_TIMEOUT = "agent_setup_timeout"
@@ -63,6 +64,7 @@ class Reason(StrEnum):
     RUN_DEADLINE = "run_deadline"
     QUEUE_TIMEOUT = "queue_timeout"
     NEVER_STARTED = "never_started"
+    RUN_STOPPED = "run_stopped"
 
 
 _REASONS: dict[Outcome, tuple[Reason, ...]] = {
@@ -96,12 +98,13 @@ _REASONS: dict[Outcome, tuple[Reason, ...]] = {
         Reason.STORAGE,
         Reason.TASK_UNREADABLE,
         Reason.WORKER_LOST,
+        Reason.PROVIDER_REFUSED,
         Reason.UNCLASSIFIED,
     ),
     Outcome.AGENT_SETUP_FAILED: (Reason.AGENT_SETUP_TIMEOUT, Reason.AGENT_SETUP_ERROR),
     Outcome.CANCELLED: (Reason.CANCELLED_BY_USER,),
     Outcome.EXPIRED: (Reason.RUN_DEADLINE, Reason.QUEUE_TIMEOUT),
-    Outcome.NOT_STARTED: (Reason.NEVER_STARTED,),
+    Outcome.NOT_STARTED: (Reason.NEVER_STARTED, Reason.RUN_STOPPED),
 }
 OUTCOME_OF: dict[Reason, Outcome] = {reason: outcome for outcome, reasons in _REASONS.items() for reason in reasons}
 

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from harbor_assets.domain.admission import paused
 from harbor_assets.domain.marks import Mark, stale
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase, task_phase
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import RunSummary, TaskView, trial_view
-from harbor_assets.domain.waiting import Wait
+from harbor_assets.domain.waiting import Wait, WaitReason, wait
 
 
 def run_summary(
@@ -35,7 +36,7 @@ def run_summary(
         n_trials=len(plan.tasks) * plan.n_attempts,
         n_concurrent=plan.n_concurrent,
         counts={outcome: n for outcome, n in counts.items() if n},
-        waiting=waiting,
+        waiting=waiting or _pause(run),
         skipped=plan.skipped,
         created_at=run.created_at,
         started_at=run.started_at,
@@ -47,6 +48,13 @@ def run_summary(
         stale=stale(marks),
         marks=tuple(marks),
     )
+
+
+def _pause(run: Run) -> Wait | None:
+    hold = run.admission.hold
+    if hold is None or run.phase.terminal or run.cancel_requested_at is not None:
+        return None
+    return wait(WaitReason.PAUSED, paused(hold))
 
 
 def open_tasks(run: Run, rows: Iterable[TrialOutcome]) -> set[int]:

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
+from harbor_assets.domain.admission import Admission
 from harbor_assets.domain.outcomes import Frozen, Outcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
@@ -35,6 +36,7 @@ class Run(Frozen):
     executions: int = Field(default=0, ge=0)
     lost_workers: int = Field(default=0, ge=0)
     error: str | None = None
+    admission: Admission = Admission()
 
     @property
     def id(self) -> str:

@@ -13,6 +13,7 @@ MESSAGE_MAX = 400  # characters: a registry's answer can be a page of HTML
 class WaitReason(StrEnum):
     """What is waited for."""
 
+    PAUSED = "paused"  # infrastructure failed again and again; one trial at a time tries whether it still does
     QUEUED = "queued"  # the run's worker is not started yet
     POOL_FULL = "pool_full"  # as many of the run's tasks are at work as may be at once
     QUOTA = "quota"  # the namespace's quota leaves no room for the pod

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from harbor_assets.domain.endings import Ending, cut, trial_error
-from harbor_assets.domain.outcomes import OUTCOME_OF, Reason, TrialOutcome, Try
+from harbor_assets.domain.outcomes import OUTCOME_OF, Measurements, Reason, TrialOutcome, Try
 from harbor_assets.domain.plans import PlannedTask, RunPlan, job_name, trial_id
 
 
@@ -71,11 +71,12 @@ def never_ran(
     queued: bool = False,
     begun: bool = False,
     lost: Lost | None = None,
+    stopped: str | None = None,
 ) -> Ending:
     """The ending of a planned trial that has none of its own when the run is settled.
 
     `queued`: the run never got a slot, so `deadline` is the end of its time in the queue. `begun`: a worker took the
-    trial up and was lost, `lost` says why if anybody knows.
+    trial up and was lost, `lost` says why if anybody knows. `stopped`: why no trial of the run could begin any more.
     """
     if cancelled:
         return Ending(Reason.CANCELLED_BY_USER, "the run was cancelled before this trial ended")
@@ -89,7 +90,21 @@ def never_ran(
     if begun:
         said = f"the worker was lost while this trial was under way; the run was settled{after}"
         return Ending(Reason.WORKER_LOST, said, error=trial_error("WorkerLost", said))
+    if stopped:
+        return Ending(Reason.RUN_STOPPED, cut(f"the run was stopped before this trial began: {stopped}"))
     return Ending(Reason.NEVER_STARTED, f"the run was settled{after} before this trial had ended")
+
+
+def ending_of(tried: Try, reason: Reason) -> Ending:
+    """How a try ended, as far as its record tells."""
+    spent = Measurements(
+        prompt_tokens=tried.prompt_tokens,
+        completion_tokens=tried.completion_tokens,
+        cache_read_tokens=tried.cache_read_tokens,
+        cost_usd=tried.cost,
+    )
+    message = tried.error.message if tried.error else None
+    return Ending(reason, message, error=tried.error, measurements=spent)
 
 
 def lost_tries(begun: Sequence[datetime], lost: Lost | None, ended: Sequence[Try | None]) -> list[Try]:

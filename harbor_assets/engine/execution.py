@@ -20,9 +20,11 @@ from harbor_assets.domain.outcomes import OUTCOME_OF, Outcome, Reason, TrialOutc
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
 from harbor_assets.domain.retries import pause_before, tried_again
 from harbor_assets.domain.runs import Run, bundle_key
+from harbor_assets.engine import admission
 from harbor_assets.engine.account import Lost, evidence_path, row, unfinished
+from harbor_assets.engine.admission_ports import GatedRuns
 from harbor_assets.engine.logs import LIVE, keep_live, live_key, mirror
-from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskFolders, TrialRunner
+from harbor_assets.engine.ports import Artifacts, TaskFolders, TrialRunner
 from harbor_assets.engine.tries import forget_tries, keep_try, kept_try
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class Ended(StrEnum):
     DONE = "done"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    STOPPED = "stopped"  # no trial may begin any more: `domain/admission.py`
     INTERRUPTED = "interrupted"  # a signal without a cancel: the next worker goes on
 
 
@@ -71,7 +74,7 @@ class Execution:
         self,
         run: Run,
         *,
-        runs: RunCatalog,
+        runs: GatedRuns,
         artifacts: Artifacts,
         folders: TaskFolders,
         runner: TrialRunner,
@@ -88,6 +91,8 @@ class Execution:
         self._runs, self._artifacts, self._folders, self._runner = runs, artifacts, folders, runner
         self._listener, self._work, self._poll, self._clock = listener, work, poll_seconds, clock
         self._ended: Ended | None = None
+        self._stopped = False
+        self._waiting = asyncio.Lock()  # of those that wait for the gate one asks, and the others for their turn
         self._started = run.started_at is not None
 
     async def run(self, stop: asyncio.Event) -> Ended:
@@ -116,7 +121,7 @@ class Execution:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
-        return self._ended or Ended.DONE
+        return self._ended or (Ended.STOPPED if self._stopped else Ended.DONE)
 
     async def _until_over(self, jobs: Sequence[asyncio.Task[None]], watchers: Sequence[asyncio.Task[None]]) -> None:
         pending: set[asyncio.Task[None]] = set(jobs)
@@ -176,18 +181,45 @@ class Execution:
             if not self._started:
                 self._started = True
                 await patiently(self._runs.mark_started, self._run.id, self._clock())
+            if not await self._may_begin():
+                return
             self._listener.task_began(self._run.id, task)
             try:
-                for k in ks:
-                    rows.append(await self._trial(task, k))
+                for number, k in enumerate(ks):
+                    if ended := await self._trial(task, k, admitted=number == 0):
+                        rows.append(ended)
             finally:
                 self._listener.task_ended(self._run.id, task, rows)
 
-    async def _trial(self, task: PlannedTask, k: int) -> TrialOutcome:
+    async def _may_begin(self) -> bool:
+        """Wait while the run is paused; False if it is stopped, and nothing begins any more."""
+        answer = await self._ask()
+        if not answer.may and answer.seconds is not None:
+            async with self._waiting:
+                while True:
+                    answer = await self._ask()
+                    if answer.may or answer.seconds is None:
+                        break
+                    await asyncio.sleep(min(answer.seconds, self._poll))
+        self._stopped = self._stopped or not answer.may
+        return answer.may
+
+    async def _ask(self) -> admission.Answer:
+        return await patiently(admission.ask, self._runs, self._run.id, self._clock())
+
+    async def _trial(self, task: PlannedTask, k: int, *, admitted: bool) -> TrialOutcome | None:
+        """None: the run was stopped before the trial came to an end that counts; settling accounts for it. `admitted`:
+        its first try may begin without being asked for."""
         earlier = await self._keep_earlier_tries(task, k)
         while True:
+            if not admitted and not await self._may_begin():
+                return None
+            admitted = False
             reasons = [tried.reason for tried in earlier if tried.reason is not None]
             start, folder, ending = await self._try(task, k, earlier, pause_before(len(reasons)) if reasons else 0.0)
+            await patiently(
+                admission.tell, self._runs, self._run.id, trial_id(task, k), ending, began=start, now=self._clock()
+            )
             if self._ended or not self._again(task, ending, reasons):
                 return await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
             log.warning("%s is tried again: %s", trial_id(task, k), ending.reason)

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from harbor_assets.domain.endings import Ending
 from harbor_assets.domain.errors import HarborAssetsError, NotReady, StorageFull
-from harbor_assets.domain.outcomes import Outcome, TrialOutcome
+from harbor_assets.domain.outcomes import Outcome, Reason, TrialOutcome, Try
 from harbor_assets.domain.phases import ResultState, RunPhase, TaskPhase, result_state, run_phase, task_phase
 from harbor_assets.domain.plans import RunPlan, trial_id
 from harbor_assets.domain.runs import MAX_LOST_WORKERS, Run, bundle_key
-from harbor_assets.engine.account import Lost, lost_tries, never_ran, row, unfinished
+from harbor_assets.engine.account import Lost, ending_of, lost_tries, never_ran, row, unfinished
+from harbor_assets.engine.admission_ports import GatedRuns
 from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.inspection import Finding, Inspection
-from harbor_assets.engine.ports import Archived, Artifacts, RunCatalog, TaskFolders, TrialRunner
+from harbor_assets.engine.ports import Archived, Artifacts, TaskFolders, TrialRunner
 from harbor_assets.engine.publication import Published, Publisher, Publishing
 from harbor_assets.engine.ranking import Ranked, Rankings
 from harbor_assets.engine.tries import kept_try
@@ -30,8 +32,8 @@ log = logging.getLogger(__name__)
 class Settled:
     """What settling decided. Not yet written as the run's phase: that is `finish`, the last act of all.
 
-    `error` says why merging failed, `unpublished` why the run's Evaluation is not whole, `ranked` what was written to
-    the leaderboard (None: there is none, or no bundle).
+    `error` says why merging failed, `stopped` why trials of it never began, `unpublished` why the run's Evaluation is
+    not whole, `ranked` what was written to the leaderboard (None: there is none, or no bundle).
     """
 
     phase: RunPhase
@@ -40,6 +42,7 @@ class Settled:
     error: str | None = None
     ranked: Ranked | None = None
     unpublished: str | None = None
+    stopped: str | None = None
 
 
 def _now() -> datetime:
@@ -57,7 +60,7 @@ class RunEngine:
     def __init__(
         self,
         *,
-        runs: RunCatalog,
+        runs: GatedRuns,
         artifacts: Artifacts,
         folders: TaskFolders,
         runner: TrialRunner,
@@ -82,9 +85,9 @@ class RunEngine:
         return run
 
     def has_work(self, run_id: str) -> bool:
-        """True if trials are left that may still be run: no cancel, no deadline passed, no crash loop."""
+        """True if trials are left that may still be run: no cancel, no stop, no deadline passed, no crash loop."""
         run = self._runs.get_run(run_id)
-        if run.phase.terminal or run.cancel_requested_at or run.lost_workers >= MAX_LOST_WORKERS or self._late(run):
+        if run.phase.terminal or run.admission.stop or self.over(run) or run.lost_workers >= MAX_LOST_WORKERS:
             return False
         return next(unfinished(run.plan, self._runs.outcomes(run_id)), None) is not None
 
@@ -170,6 +173,11 @@ class RunEngine:
         """The rows so far; those of one task where `index` says so."""
         return self._runs.outcomes(run_id, index)
 
+    def why_stopped(self, run_id: str) -> str | None:
+        """Why no trial of the run may begin any more; None: one may."""
+        stop = self._runs.admission(run_id).stop
+        return stop.message if stop else None
+
     def place(self, run_id: str, path: str) -> str:
         """Where a person finds a file or folder of the run's bundle: a path for a folder store, else the URL."""
         return self._artifacts.url(f"{bundle_key(run_id)}/{path}".rstrip("/"))
@@ -217,6 +225,8 @@ class RunEngine:
             log.exception("merging the results of %s failed", run_id)
             error = f"merging failed: {type(failure).__name__}: {failure}"
         unpublished = self._publisher.settled(run, rows, phase=phase, ended_at=ended_at) if self._publisher else None
+        stop = run.admission.stop
+        cut_short = stop is not None and any(r.reason is Reason.RUN_STOPPED for r in rows)
         return Settled(
             phase=phase,
             state=result_state(phases, merged=error is None),
@@ -224,6 +234,7 @@ class RunEngine:
             error=error,
             ranked=ranked,
             unpublished=unpublished,
+            stopped=f"the run was stopped: {stop.message}" if stop and cut_short else None,
         )
 
     def settle_again(self, run_id: str) -> tuple[Settled, RunPlan, Sequence[TrialOutcome]]:
@@ -241,7 +252,7 @@ class RunEngine:
 
     def finish(self, run_id: str, settled: Settled) -> Run:
         """Write the terminal phase, last of all, and drop the run's scratch folder."""
-        error = "; ".join(said for said in (settled.error, settled.unpublished) if said) or None
+        error = "; ".join(said for said in (settled.error, settled.stopped, settled.unpublished) if said) or None
         run = self._runs.finish(run_id, settled.phase, settled.state, at=settled.ended_at, error=error)
         shutil.rmtree(plan_work(self._work, run.plan), ignore_errors=True)
         return run
@@ -255,12 +266,16 @@ class RunEngine:
         missing = list(unfinished(run.plan, rows))
         if not missing:
             return rows
-        tries = self._runs.tries(run.id)
+        all_tries = self._runs.tries(run.id)
         queued = run.started_at is None and self._queue_end(run) is not None
         for task, k in missing:
-            begun = [start for start, _ in tries.get((task.index, k), ())]
+            begun = [start for start, _ in all_tries.get((task.index, k), ())]
             trial = trial_id(task, k)
             ended = [kept_try(self._artifacts, run.id, trial, number) for number in range(1, len(begun) + 1)]
+            if stopped := self._last_word(run, ended):
+                tries = lost_tries(begun, None, ended)
+                self._runs.add_outcome(row(run.plan, task, k, stopped, tries=tries, evidence=tries[-1].leftovers))
+                continue
             ending = never_ran(
                 cancelled=run.cancel_requested_at is not None,
                 expired=self._late(run),
@@ -269,9 +284,17 @@ class RunEngine:
                 lost_workers=run.lost_workers,
                 begun=bool(begun),
                 lost=lost.get(task.index),
+                stopped=run.admission.stop.message if run.admission.stop else None,
             )
             self._runs.add_outcome(row(run.plan, task, k, ending, tries=lost_tries(begun, lost.get(task.index), ended)))
         return self._runs.outcomes(run.id)
+
+    def _last_word(self, run: Run, tries: Sequence[Try | None]) -> Ending | None:
+        """How a trial of a stopped run ended that would have been tried again: as its last try did."""
+        last = tries[-1] if tries else None
+        if run.admission.stop is None or self.over(run) or last is None or last.reason is None:
+            return None
+        return ending_of(last, last.reason)
 
     def _queue_end(self, run: Run) -> datetime | None:
         return run.created_at + timedelta(seconds=self._queue_timeout) if self._queue_timeout is not None else None

@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from harbor_assets.domain.admission import Admission, Stop
 from harbor_assets.domain.errors import Conflict, IdempotencyConflict, NotFound, Refused
 from harbor_assets.domain.outcomes import Outcome, Reason, Try
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.runs import RunMarks
+from harbor_assets.engine.admission_ports import GatedRuns
 from harbor_assets.engine.benchmark_ports import KeyedRuns
 from harbor_assets.engine.ports import RunCatalog
 from tests.catalog.samples import A, B, outcome, plan
@@ -290,3 +292,18 @@ def test_runs_are_found_by_the_beginning_of_their_key(catalog: RunCatalog) -> No
     assert [tuple(each) for each in found] == [(key, ids[key]) for key in ("b/a_b/1", "b/a_b/2")]
     assert keyed.runs_by_key("elsewhere", run.plan.owner, "b/") == []
     assert [keyed.key_of(run_id) for run_id in (ids["b/aXb/1"], other.id, plain)] == ["b/aXb/1", "b/a_b/9", None]
+
+
+def test_the_state_of_the_gate_is_kept_with_the_run(catalog: GatedRuns) -> None:
+    run_id = accepted(catalog)
+    assert catalog.admission(run_id) == Admission() == catalog.get_run(run_id).admission
+    stop = Admission(proven=True, stop=Stop(reason=Reason.PROVIDER_REFUSED, message="a 'key' \\x00 é", at=NOON))
+    assert catalog.change_admission(run_id, lambda before: stop if before == Admission() else before) == stop
+    assert catalog.admission(run_id) == stop == catalog.get_run(run_id).admission
+    catalog.finish(run_id, RunPhase.FAILED, ResultState.NONE, at=NOON)
+    catalog.change_admission(run_id, lambda before: Admission())
+    assert catalog.admission(run_id) == stop
+    with pytest.raises(NotFound):
+        catalog.admission("run-ffffffffffffffff")
+    with pytest.raises(NotFound):
+        catalog.change_admission("run-ffffffffffffffff", lambda before: before)

@@ -98,6 +98,33 @@ def test_what_never_was_ready() -> None:
     assert classify(graded(verifier_finished=False, error=err("SandboxImagePullError"))).reason is Reason.IMAGE_PULL
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "refused"),
+    [
+        ("AgentAuthenticationError", "Invalid API key", True),
+        ("AgentAuthenticationError", "fatal: could not read Username for 'https://github.com'", False),
+        ("AuthenticationError", "litellm.AuthenticationError: invalid x-api-key", True),
+        ("BudgetExceededError", "Budget has been exceeded! Current cost: 11.0, Max budget: 10.0", True),
+        ("ApiUsageLimitError", "Your credit balance is too low", True),
+        ("ApiUsageLimitError", "Quota exceeded for metric: requests per minute", False),
+        ("RateLimitError", "You exceeded your current quota, please check your plan and billing details", True),
+        ("RateLimitError", "Rate limit reached; please try again in 20s", False),
+        ("APIError", "Error code: 402 - Payment Required", True),
+        ("UnknownApiError", "API Error: 500", False),
+        ("PermissionDeniedError", "moderation flagged", False),
+        ("NonZeroAgentExitCodeError", "insufficient_quota", False),
+        ("AgentTimeoutError", "invalid api key", False),
+    ],
+)
+def test_a_refusal_of_the_provider_is_no_score_whatever_was_graded(kind: str, message: str, refused: bool) -> None:
+    ending = classify(graded(error=err(kind, message)))
+    assert (ending.reason is Reason.PROVIDER_REFUSED) == refused
+    if refused:
+        assert (ending.reward, ending.uncounted) == (None, 1.0)
+    ungraded = TrialFacts(agent_setup_began=True, agent_began=True, error=err(kind, message))
+    assert (classify(ungraded).reason is Reason.PROVIDER_REFUSED) == refused
+
+
 def test_a_full_disk_is_storage_wherever_it_shows() -> None:
     full = err("OSError", "[Errno 28] No space left on device: 'x'")
     for facts in (TrialFacts(error=full), TrialFacts(create_error=full), graded(error=full)):

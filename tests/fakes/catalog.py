@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from harbor_assets.domain.access import anywhere
+from harbor_assets.domain.admission import Admission
 from harbor_assets.domain.errors import Conflict, Malformed, NotFound, Problem, Refused
 from harbor_assets.domain.facts import passing_facts, task_facts, taskset_facts
 from harbor_assets.domain.filters import Fact, Filter, holds
@@ -398,6 +399,14 @@ class MemoryCatalog:
     def marks(self, run_id: str) -> RunMarks:
         run = self.get_run(run_id)
         return RunMarks(started_at=run.started_at, cancel_requested_at=run.cancel_requested_at)
+
+    def admission(self, run_id: str) -> Admission:
+        return self.get_run(run_id).admission
+
+    def change_admission(self, run_id: str, change: Callable[[Admission], Admission]) -> Admission:
+        with self._lock:
+            before = self.get_run(run_id).admission
+            return self._change(run_id, admission=change(before)).admission
 
     def list_runs(
         self,
