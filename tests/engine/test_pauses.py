@@ -41,6 +41,7 @@ def test_an_outage_costs_no_trial_its_outcome_and_the_run_goes_on_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harbor_assets.domain.admission._PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr("harbor_assets.engine.execution.pause_before", lambda retry: 0.2)  # the others fail meanwhile
     down = True
 
     async def play(task: PlannedTask, k: int) -> Ending:
