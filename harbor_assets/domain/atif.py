@@ -6,16 +6,17 @@ that were copied from an earlier trajectory is left out, since it was counted th
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from harbor_assets.domain.trace_reading import DOCUMENT_MAX_BYTES, Reading, compact, label, moment
-from harbor_assets.domain.traces import Span, SpanKind, Usage, usage_of
+from harbor_assets.domain.traces import SPANS_MAX, Span, SpanKind, Usage, usage_of
 
 ROOT = "agent"  # the span around all others
 _DEPTH_MAX = 10  # of agents within agents
 _NONE: Mapping[str, Any] = {}
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class Trajectory(NamedTuple):
@@ -46,6 +47,31 @@ def read_atif(document: bytes | Mapping[str, Any]) -> Trajectory | None:
         model_name=_label(agent.get("model_name")) or next((s.model_name for s in spans if s.model_name), None),
         final_message=spans[0].output,
     )
+
+
+def joined(parts: Iterable[tuple[str, Trajectory]]) -> Trajectory:
+    """Trajectories of the steps of one task, by step name, as one: each below a span around all of them."""
+    ordered = sorted(parts, key=lambda part: (part[1].spans[0].started_at or _LAST, part[0]))
+    spans = [Span(span_id=ROOT, name="steps", kind=SpanKind.AGENT)]
+    for number, (name, part) in enumerate(ordered, start=1):
+        at = f"{ROOT}-{number}"
+        for span in part.spans:
+            ids = {"span_id": at + span.span_id.removeprefix(ROOT), "parent_span_id": ROOT}
+            if span.parent_span_id is not None:
+                ids["parent_span_id"] = at + span.parent_span_id.removeprefix(ROOT)
+            else:
+                ids["name"] = label(f"{name}: {span.name}")
+            spans.append(span.model_copy(update=ids))
+    left_out = len(spans) - SPANS_MAX
+    last = ordered[-1][1]
+    root = spans[0].model_copy(
+        update={
+            "output": last.final_message,
+            "started_at": ordered[0][1].spans[0].started_at,
+            "attributes": {"spans_left_out": str(left_out)} if left_out > 0 else {},
+        }
+    )
+    return last._replace(spans=[root, *spans[1:SPANS_MAX]])
 
 
 def is_atif(document: Mapping[str, Any]) -> bool:

@@ -61,6 +61,30 @@ class Span(Usage):
         return Usage(**{name: getattr(self, name) for name in Usage.model_fields})
 
 
+class TrialTrace(Usage):
+    """A trial's trace with what it came to. Usage is the trial's, each token and dollar once; None is unknown.
+
+    `spans` begin with the one around all others; texts are those of agents and models, cut to a length.
+    """
+
+    run_id: str
+    index: int
+    task: str
+    k: int
+    trial_id: str
+    outcome: str
+    reason: str
+    reward: float | None = None
+    agent_name: str | None = None
+    agent_version: str | None = None
+    model_name: str | None = None
+    runtime_sec: float | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    final_message: str | None = None
+    spans: tuple[Span, ...] = ()
+
+
 def cut(text: str | None, limit: int = TEXT_MAX) -> str | None:
     """At most `limit` characters of a text and how many there were; no unpaired surrogates."""
     if text is None:

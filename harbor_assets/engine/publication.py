@@ -15,23 +15,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from harbor_assets.domain.atif import Trajectory, read_atif
 from harbor_assets.domain.errors import Conflict, HarborAssetsError, NotFound, Problem, Refused
 from harbor_assets.domain.experiments import EvaluationInput, EvaluationPatch
-from harbor_assets.domain.otlp import read_otlp_lines, single_root
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import RunPhase
 from harbor_assets.domain.plans import PlannedTask, RunPlan
 from harbor_assets.domain.publication import Intake, Publication, evaluation_name
-from harbor_assets.domain.runs import Run, bundle_key
+from harbor_assets.domain.runs import Run
 from harbor_assets.domain.tasks import Taskset
-from harbor_assets.domain.trace_reading import DOCUMENT_MAX_BYTES
 from harbor_assets.engine.bundle_rows import BundleRows
-from harbor_assets.engine.evidence import TRAJECTORY
 from harbor_assets.engine.execution import Listener
 from harbor_assets.engine.experiment_ports import ExperimentCatalog
 from harbor_assets.engine.ports import Artifacts
 from harbor_assets.engine.trial_sessions import DIGEST, row_digest, session_id, trial_session
+from harbor_assets.engine.trial_traces import read_trace
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +166,7 @@ class Publisher:
 
     def _publish(self, run: Run, publication: Publication, made: BundleRows, row: TrialOutcome) -> Published:
         try:
-            trial = trial_session(run, row, made, publication, self._trajectory(row))
+            trial = trial_session(run, row, made, publication, read_trace(self._artifacts, row))
             self._experiments.put_session(run.plan.workspace, trial.session, trial.spans, trial.results)
         except HarborAssetsError as error:
             return Published(failed=[f"{row.trial_id}: {error}"])
@@ -177,33 +174,6 @@ class Publisher:
             log.exception("%s of %s was not published", row.trial_id, run.id)
             return Published(failed=[f"{row.trial_id}: {type(error).__name__}: {error}"])
         return Published(1, len(trial.results), [f"{row.trial_id}: {said}" for said in trial.skipped])
-
-    def _trajectory(self, row: TrialOutcome) -> Trajectory | None:
-        """What the agent left in the trial's folder: an OpenTelemetry trace with one span around all others, else its
-        own trajectory. One that cannot be read is no reason to publish nothing."""
-        if row.evidence is None:
-            return None
-        folder = f"{bundle_key(row.run_id)}/{row.evidence}"
-        files = dict(self._artifacts.list(folder))
-        for path in sorted(path for path in files if "traces" in path.split("/")[:-1] and path.endswith(".jsonl")):
-            data = self._read(f"{folder}/{path}", files[path])
-            spans = read_otlp_lines(data) if data else ()
-            if (root := single_root(spans)) is not None:
-                rest = [span for span in spans if span is not root]
-                model = next((span.model_name for span in spans if span.model_name), None)
-                return Trajectory([root, *rest], model_name=model, final_message=root.output)
-        found = sorted(path for path in files if path.endswith(".atif.json"))
-        for path in (TRAJECTORY, *found):
-            data = self._read(f"{folder}/{path}", files[path]) if path in files else None
-            if data and (trajectory := read_atif(data)) is not None:
-                return trajectory
-        return None
-
-    def _read(self, key: str, size: int) -> bytes | None:
-        if size > DOCUMENT_MAX_BYTES:
-            return None
-        with self._artifacts.open(key) as file:
-            return file.read(DOCUMENT_MAX_BYTES + 1)
 
     # --- when the run is settled ------------------------------------------------------------------------------------
 

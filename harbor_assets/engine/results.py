@@ -8,6 +8,7 @@ from harbor_assets.domain.errors import NotFound, NotReady
 from harbor_assets.domain.phases import ResultState
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.domain.text import quoted
+from harbor_assets.domain.traces import TrialTrace
 from harbor_assets.domain.views import BundleFile
 from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskCatalog
 from harbor_assets.engine.task_bundles import TaskBundle
@@ -71,6 +72,13 @@ class Results:
             raise NotFound(f"Task {index} of {run.id} has no trial {k}; its trials are 1 to {run.plan.n_attempts}")
         row = next((row for row in self._runs.outcomes(run.id, index) if row.k == k), None)
         return TrialEvidence(run, run.plan.task(index), k, row, self._artifacts)
+
+    def trace(self, workspace: str, run_id: str, index: int, k: int) -> TrialTrace:
+        """What the agent of a trial did, and what it used. Raises `NotFound`, `NotReady` before the trial has ended."""
+        from harbor_assets.engine.trial_traces import trial_trace  # few ask for it
+
+        run = find_run(self._runs, workspace, run_id)
+        return trial_trace(run, self.trial(run, index, k), self._artifacts)
 
     def task_bundle_files(self, workspace: str, run_id: str, index: int) -> Iterator[BundleFile]:
         """Every file of one task's own bundle, which is there as soon as the task's trials have ended.

@@ -65,6 +65,7 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/bundle/{{path:path}}": {"GET": R},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/tasks/{{index}}/bundle": {"GET": R},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/tasks/{{index}}/bundle/{{path:path}}": {"GET": R},
+    f"{EVALS}/agent-evaluate/runs/{{run_id}}/tasks/{{index}}/trace": {"GET": R},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/logs": {"GET": R},
     f"{EVALS}/leaderboard": {"GET": R},
     f"{EVALS}/leaderboard:rebuild": {"POST": A},

@@ -48,7 +48,10 @@ COMMANDS = [
     *((noun, verb) for noun in ("tasks", "runs") for verb in ("mark-bad", "unmark")),
     ("runs",),
     ("runs", "rerun"),
-    *(("runs", verb) for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs")),
+    *(
+        ("runs", verb)
+        for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs", "trace")
+    ),
 ]
 
 GROUPS = (

@@ -348,4 +348,27 @@ def logs(
         raise typer.Exit(print_logs(session, run_id, task, follow=follow, whole=whole))
 
 
+@app.command(
+    epilog=examples("runs trace RUN_ID 0", "runs trace RUN_ID fix-the-build --k 2", "runs trace RUN_ID 0 --json")
+)
+def trace(
+    run_id: RunId,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's index or name.", show_default=False)],
+    k: Annotated[int, typer.Option("--k", metavar="K", min=1, max=1000, help="Which of its trials.")] = 1,
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show what the agent of a trial did: its model calls, tool calls, tokens and cost.
+
+    It is there as soon as the trial has ended. Usage counts once; what nobody reported is unknown, never 0.
+    """
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+    from harbor_assets.interfaces.cli.traces import print_trace
+
+    with open_session(workspace, base_url) as session:
+        print_trace(session, run_id, task, k, Output(json=json))
+
+
 add_to_runs(app)

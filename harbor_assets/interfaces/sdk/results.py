@@ -12,6 +12,7 @@ from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import job_name
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.runs import bundle_key
+from harbor_assets.domain.traces import TrialTrace
 from harbor_assets.domain.views import BundleFile, RunSummary
 from harbor_assets.interfaces.sdk.download import Progress, download_bundle
 from harbor_assets.interfaces.sdk.http import below, segment
@@ -108,6 +109,11 @@ class AsyncRunResults(AsyncResource):
     def bundle_path(self, run_id: str, path: str, *, workspace: str | None = None) -> str:
         """The address of a file of the bundle, at any service."""
         return below(self._run(workspace, run_id, "bundle"), path)
+
+    async def trace(self, run_id: str, task: int, *, k: int = 1, workspace: str | None = None) -> TrialTrace:
+        """What the agent of trial (task, k) did: model calls, tool calls, tokens, cost. `task`: its index. Raises
+        `NotFound`, `NotReady` before the trial has ended."""
+        return await self._read(TrialTrace, self._run(workspace, run_id, "tasks", str(task), "trace"), k=k)
 
     def _run(self, workspace: str | None, run_id: str, *segments: str) -> str:
         return self._at(workspace, "agent-evaluate/runs", check_run_id(run_id), *map(segment, segments))

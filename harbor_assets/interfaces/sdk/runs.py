@@ -231,6 +231,7 @@ class Runs(Blocking):
     wait = blocking(AsyncRuns.wait)
     outcomes = blocking(AsyncRuns.outcomes)
     results = blocking(AsyncRuns.results)
+    trace = blocking(AsyncRuns.trace)
     bundle = blocking(AsyncRuns.bundle)
     bundle_files = blocking(AsyncRuns.bundle_files)
     read_bundle_file = blocking(AsyncRuns.read_bundle_file)

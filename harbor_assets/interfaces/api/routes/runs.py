@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
-from harbor_assets.domain.requests import KEY_MAX, RunRequest
+from harbor_assets.domain.requests import ATTEMPTS_MAX, KEY_MAX, RunRequest
 from harbor_assets.domain.reruns import Rerun
+from harbor_assets.domain.traces import TrialTrace
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.results import check_path
@@ -148,6 +149,17 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
     def task_bundle_file(workspace: Name, run_id: Name, index: Index, path: str) -> Response:
         """One file of a task's own bundle."""
         return _bundle_file(path, lambda: evaluations.results.open_task_bundle_file(workspace, run_id, index, path))
+
+    @router.get("/{run_id}/tasks/{index}/trace", response_model=TrialTrace)
+    def trace(
+        workspace: Name,
+        run_id: Name,
+        index: Index,
+        k: Annotated[int, Query(ge=1, le=ATTEMPTS_MAX, description="Which of the task's trials, from 1.")] = 1,
+    ) -> Response:
+        """What a trial's agent did: model calls, tool calls, tokens, cost. Texts are as agents and models wrote them;
+        usage counts once, and what nobody reported is null. 409 before the trial has ended."""
+        return model(evaluations.results.trace(workspace, run_id, index, k))
 
     @router.get("/{run_id}/logs", response_model=LogChunk)
     def logs(
