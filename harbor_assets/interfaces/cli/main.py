@@ -14,6 +14,8 @@ from harbor_assets.interfaces.cli import (
     doctor,
     edge,
     evaluate,
+    evaluations,
+    experiments,
     leaderboard,
     marks,
     metrics,
@@ -51,6 +53,8 @@ tasksets.add_to(app)
 metrics.add_to(app)
 runs.add_to(app)
 evaluate.add_to(app)
+experiments.add_to(app)
+evaluations.add_to(app)
 leaderboard.add_to(app)
 sql.add_to(app)
 marks.add_to(app)

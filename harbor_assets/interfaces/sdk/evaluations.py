@@ -1,18 +1,19 @@
-"""Evaluations of outputs that are given."""
+"""Evaluations: those in experiments, and the scoring of outputs that are given (`submit`, `result`, `download`)."""
 
 from pathlib import Path
 
 from harbor_assets.domain.agent_eval import AgentEvalInputSpec, AgentEvalJob, AgentEvalJobInput, AgentEvalResult
 from harbor_assets.domain.bundle import BUNDLE_FOLDER
-from harbor_assets.interfaces.sdk.blocking import Blocking, blocking
+from harbor_assets.interfaces.sdk.blocking import blocking
 from harbor_assets.interfaces.sdk.download import download_bundle
+from harbor_assets.interfaces.sdk.experiments import AsyncExperimentEvaluations, ExperimentEvaluations
 from harbor_assets.interfaces.sdk.http import below, segment
-from harbor_assets.interfaces.sdk.resource import AsyncResource, named
+from harbor_assets.interfaces.sdk.resource import named
 from harbor_assets.interfaces.sdk.results import FILES
 
 
-class AsyncEvaluations(AsyncResource):
-    """Evaluations of outputs by the metrics of their tasks. `workspace` None: the client's."""
+class AsyncEvaluations(AsyncExperimentEvaluations):
+    """Evaluations in experiments, and of outputs by the metrics of their tasks. `workspace` None: the client's."""
 
     async def submit(
         self, spec: AgentEvalInputSpec, *, name: str | None = None, workspace: str | None = None
@@ -40,8 +41,8 @@ class AsyncEvaluations(AsyncResource):
         return self._at(workspace, "agent-eval-results", segment(named("evaluation", name)))
 
 
-class Evaluations(Blocking):
-    """Evaluations of outputs by the metrics of their tasks."""
+class Evaluations(ExperimentEvaluations):
+    """Evaluations in experiments, and of outputs by the metrics of their tasks."""
 
     submit = blocking(AsyncEvaluations.submit)
     result = blocking(AsyncEvaluations.result)

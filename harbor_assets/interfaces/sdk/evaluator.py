@@ -9,6 +9,7 @@ from harbor_assets.engine.recovery import Recovered
 from harbor_assets.interfaces.sdk.client import Client
 from harbor_assets.interfaces.sdk.connection import AsyncClient, Connection
 from harbor_assets.interfaces.sdk.evaluations import AsyncEvaluations, Evaluations
+from harbor_assets.interfaces.sdk.experiments import AsyncExperiments, Experiments
 from harbor_assets.interfaces.sdk.images import AsyncImages, Images
 from harbor_assets.interfaces.sdk.leaderboard import AsyncBoard, Board
 from harbor_assets.interfaces.sdk.marks import AsyncMarks, Marks
@@ -105,8 +106,13 @@ class Evaluator(_OverConnection[Client]):
         return Runs(self._client.loop, AsyncRuns(self._client.twin))
 
     @cached_property
+    def experiments(self) -> Experiments:
+        """Containers of evaluations, each a leaderboard."""
+        return Experiments(self._client.loop, AsyncExperiments(self._client.twin))
+
+    @cached_property
     def evaluations(self) -> Evaluations:
-        """Evaluations of outputs that are given."""
+        """Evaluations in experiments with their sessions, and the scoring of outputs that are given."""
         return Evaluations(self._client.loop, AsyncEvaluations(self._client.twin))
 
     @cached_property
@@ -173,8 +179,13 @@ class AsyncEvaluator(_OverConnection[AsyncClient]):
         return AsyncRuns(self._client)
 
     @cached_property
+    def experiments(self) -> AsyncExperiments:
+        """Containers of evaluations, each a leaderboard."""
+        return AsyncExperiments(self._client)
+
+    @cached_property
     def evaluations(self) -> AsyncEvaluations:
-        """Evaluations of outputs that are given."""
+        """Evaluations in experiments with their sessions, and the scoring of outputs that are given."""
         return AsyncEvaluations(self._client)
 
     @cached_property

@@ -18,8 +18,19 @@ from harbor_assets.domain.errors import (
     Refused,
     ServiceUnavailable,
     StorageFull,
+    TooMany,
     Unauthenticated,
 )
+from harbor_assets.domain.experiments import (
+    Evaluation,
+    EvaluationPatch,
+    EvaluationUpdate,
+    EvaluatorResult,
+    Experiment,
+    ExperimentUpdate,
+    Pareto,
+)
+from harbor_assets.domain.experiments import StoredSession as Session
 from harbor_assets.domain.marks import Mark, Verdict
 from harbor_assets.domain.metrics.bodies import Metric, MetricInline
 from harbor_assets.domain.metrics.builtin import F1 as F1Metric
@@ -47,6 +58,7 @@ from harbor_assets.domain.tasks import (
 )
 from harbor_assets.domain.tasks import EvaluatorTask as EvaluatorTaskDefinition
 from harbor_assets.domain.tasks import HarborTask as HarborTaskDefinition
+from harbor_assets.domain.traces import Span
 from harbor_assets.domain.verification import JudgedTask, Verification
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.domain.waiting import Wait, WaitReason
@@ -77,8 +89,14 @@ __all__ = [  # noqa: RUF022 - doors first
     "Bundle",
     "BundleTask",
     "Conflict",
+    "Evaluation",
+    "EvaluationPatch",
+    "EvaluationUpdate",
+    "EvaluatorResult",
     "EvaluatorTaskDefinition",
     "ExactMatchMetric",
+    "Experiment",
+    "ExperimentUpdate",
     "F1Metric",
     "Forbidden",
     "HarborAssetsError",
@@ -103,6 +121,7 @@ __all__ = [  # noqa: RUF022 - doors first
     "Outcome",
     "OutcomeSummary",
     "Page",
+    "Pareto",
     "Problem",
     "RangeScore",
     "Reason",
@@ -120,6 +139,8 @@ __all__ = [  # noqa: RUF022 - doors first
     "Score",
     "SemanticView",
     "ServiceUnavailable",
+    "Session",
+    "Span",
     "StorageFull",
     "StringCheckMetric",
     "SqlAnswer",
@@ -134,6 +155,7 @@ __all__ = [  # noqa: RUF022 - doors first
     "TasksetInput",
     "TasksetRef",
     "TaskView",
+    "TooMany",
     "Trial",
     "TrialOutcome",
     "Unauthenticated",

@@ -27,8 +27,15 @@ class AsyncResource:
         self._http = client.http
 
     def _at(self, workspace: str | None, *segments: str) -> str:
+        return self._below("evals", workspace, segments)
+
+    def _intake(self, workspace: str | None, *segments: str) -> str:
+        """The same in the part of the API that experiments are in."""
+        return self._below("intake", workspace, segments)
+
+    def _below(self, part: str, workspace: str | None, segments: Sequence[str]) -> str:
         where = named("workspace", self._client.workspace if workspace is None else workspace)
-        return "/".join([f"/apis/evals/v2/workspaces/{segment(where)}", *segments])
+        return "/".join([f"/apis/{part}/v2/workspaces/{segment(where)}", *segments])
 
     async def _get(self, path: str, **parameters: object) -> bytes:
         return (await self._http.call("GET", path, params=query(**parameters))).content
