@@ -82,7 +82,7 @@ def check(page: Document) -> None:
     everything = _elements(page.root)
     html = page.one("html")
     assert html.get("lang") == "en"
-    assert page.one("title").text
+    assert page.one("head").all("title")[0].text
     assert len(page.all("main")) == 1
     assert len(page.all("h1")) == 1
     ids = [element.get("id") for element in everything if element.get("id")]

@@ -14,8 +14,10 @@ from harbor_assets.interfaces.api.guard import FIGURES, OPEN
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.problems import to_answer
+from harbor_assets.interfaces.web.experiments import experiment_routes
 from harbor_assets.interfaces.web.gate import Gate
 from harbor_assets.interfaces.web.home import home_routes
+from harbor_assets.interfaces.web.records import record_routes
 from harbor_assets.interfaces.web.runs import run_routes
 from harbor_assets.interfaces.web.site import Site, script, style, version_of
 from harbor_assets.interfaces.web.trials import trial_routes
@@ -54,8 +56,8 @@ def create_pages(
     """The pages over a ready backend. Routes are plain functions: they run in threads and may block."""
     site = Site(backend, guarded=authenticator is not None, dagster=dagster)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for router in (home_routes(site), run_routes(site), trial_routes(site)):
-        app.include_router(router)
+    for routes in (home_routes, experiment_routes, run_routes, trial_routes, record_routes):
+        app.include_router(routes(site))
     _add_files(app)
     _add_failures(app, site)
     if authenticator is not None:

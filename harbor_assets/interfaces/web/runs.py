@@ -42,6 +42,7 @@ def run_routes(site: Site) -> APIRouter:
             "run.html.j2",
             workspace=run.plan.workspace,
             run=picture.status.run,
+            marks=picture.status.marks,
             plan=run.plan,
             account=account,
             segments=segments(account.counts, picture.status.run.n_trials) if account else [],

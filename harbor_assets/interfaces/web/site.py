@@ -144,6 +144,11 @@ class Site:
                 raise
         raise NotFound(f"There is no run {quoted(run_id)} here, or none that you may read")
 
+    def links(self, request: Request, workspace: str | None = None) -> Links:
+        """The addresses of pages for this request."""
+        home = self.home()
+        return Links(request.scope.get("root_path", ""), workspace or home, home)
+
     # --- pages ----------------------------------------------------------------------------------------------------
 
     def page(
@@ -151,8 +156,7 @@ class Site:
     ) -> Response:
         """A page of the site. `workspace`: the one that it is about; None: where the caller begins."""
         who = caller()
-        home = self.home()
-        links = Links(request.scope.get("root_path", ""), workspace or home, home)
+        links = self.links(request, workspace)
         text = self._environment.get_template(template).render(
             links=links,
             here=request.url.path,

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from harbor_assets.engine.evidence import TRAJECTORY
 from harbor_assets.engine.trial_evidence import Excerpt, TrialEvidence
+from harbor_assets.interfaces.web.records import marks_of
 from harbor_assets.interfaces.web.site import Site
 
 STEPS_PAGE = 50
@@ -56,7 +57,11 @@ def trial_routes(site: Site) -> APIRouter:
             too_large=bool(own) and any(file.path == TRAJECTORY and file.size for file in own.files) if own else False,
             trajectory_path=TRAJECTORY,
             folders=folders,
-            shared=not site.may(trial.task.ref.partition("/")[0]),
+            marks=[
+                mark
+                for found in marks_of(site, run.plan.workspace, [run.id, trial.task.ref]).values()
+                for mark in found
+            ],
         )
 
     return router

@@ -7,6 +7,7 @@ from harbor_assets.domain.text import visible
 from harbor_assets.report.formats import instant
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # what terminals are told; a page has its own
+_FIGURES = {"cost_usd": "cost in US dollars", "latency_ms": "time in ms"}
 _UNITS = ("kB", "MB", "GB", "TB")
 
 
@@ -57,7 +58,17 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def metric(name: str) -> str:
+    """A figure of an experiment for people: `evaluators.reward.mean` is `reward, mean`."""
+    field, _, key = name.removeprefix("-").partition(".")
+    if field == "evaluators":
+        evaluator, _, stat = key.rpartition(".")
+        return f"{visible(evaluator)[:60]}, {stat}"
+    return f"{_FIGURES.get(field, plain(visible(field)))}{f', {visible(key)}' if key else ''}"
+
+
 FILTERS = {
+    "metric": metric,
     "size": size,
     "money": money,
     "thousands": count,
