@@ -18,6 +18,7 @@ from statistics import NormalDist
 from harbor_assets.domain.statistics import mean, total
 
 LEVEL = 0.95
+_ROUNDING = 1e-12  # of the mean: a standard error below it is what rounding leaves of no spread at all
 _NORMAL_FROM = 1000  # degrees of freedom from which Student's quantile is the normal one to three digits
 
 
@@ -40,17 +41,37 @@ def interval(groups: Sequence[Sequence[float]]) -> Interval | None:
     middle = mean(values)
     if middle is None:
         return None
-    clustered = len(values) > len(groups)
-    error = _standard_error(groups, len(values), middle)
-    suffix = "_clustered" if clustered else ""
-    if all(value in (0.0, 1.0) for value in values):
-        n = _effective(len(values), len(groups), middle, error) if clustered else len(values)
-        return Interval(*wilson(middle, n), f"wilson{suffix}")
-    if not error:
+    error = _standard_error([total(value - middle for value in group) for group in groups], len(values))
+    rates = all(value in (0.0, 1.0) for value in values)
+    return _interval(
+        middle, len(values), len(groups), error, rates=rates, unit=all(0 <= value <= 1 for value in values)
+    )
+
+
+def interval_of_sums(sums: Sequence[tuple[int, float]], *, rates: bool, unit: bool) -> Interval | None:
+    """As `interval`, from each group's number of values and their sum; groups without values do not count.
+
+    `rates`: every value is 0 or 1; `unit`: every value lies from 0 to 1.
+    """
+    sums = [(count, value) for count, value in sums if count]
+    n, whole = sum(count for count, _ in sums), total(value for _, value in sums)
+    if not n or whole is None:
         return None
-    reach = student(len(groups) - 1) * error
+    middle = whole / n
+    error = _standard_error([value - count * middle for count, value in sums], n)
+    return _interval(middle, n, len(sums), error, rates=rates, unit=unit)
+
+
+def _interval(middle: float, n: int, groups: int, error: float | None, *, rates: bool, unit: bool) -> Interval | None:
+    clustered = n > groups
+    suffix = "_clustered" if clustered else ""
+    if rates:
+        return Interval(*wilson(middle, _effective(n, groups, middle, error) if clustered else n), f"wilson{suffix}")
+    if not error or error <= _ROUNDING * abs(middle):
+        return None
+    reach = student(groups - 1) * error
     low, high = middle - reach, middle + reach
-    if all(0 <= value <= 1 for value in values):
+    if unit:
         low, high = max(0.0, low), min(1.0, high)
     return Interval(low, high, f"student{suffix}") if math.isfinite(low) and math.isfinite(high) else None
 
@@ -91,18 +112,16 @@ def _within(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + sine * series) if odd else sine * series
 
 
-def _standard_error(groups: Sequence[Sequence[float]], n: int, middle: float) -> float | None:
-    """Of the mean, clustered by group; None with fewer than two groups or beyond a float."""
-    if len(groups) < 2:
-        return None
-    residuals = [total(value - middle for value in group) for group in groups]
-    if None in residuals:
+def _standard_error(residuals: Sequence[float | None], n: int) -> float | None:
+    """Of the mean of `n` values, from each group's sum of differences to it; None with fewer than two groups or beyond
+    a float."""
+    if len(residuals) < 2 or None in residuals:
         return None
     try:
         squares = math.fsum(r * r for r in residuals if r is not None)
     except OverflowError:
         return None
-    found = math.sqrt(len(groups) / (len(groups) - 1) * squares) / n
+    found = math.sqrt(len(residuals) / (len(residuals) - 1) * squares) / n
     return found if math.isfinite(found) else None
 
 

@@ -12,7 +12,10 @@ from harbor_assets.domain.policies import ConfidenceInterval, OutcomeSummary, Po
 
 class RankedRun(Frozen):
     """One ended run. `mean` and `pass_at_k` are over the scored trials, and None where nothing was scored; `coverage`
-    says of how many. `model` is None for an agent that calls none. Times are UTC."""
+    says of how many. `model` is None for an agent that calls none. Times are UTC.
+
+    What is added up from its trials (`cost_usd` of the `cost_trials` that know theirs, `duration_sec`) only the store
+    knows."""
 
     run_id: str
     workspace: str
@@ -39,13 +42,9 @@ class RankedRun(Frozen):
     agent_version: str | None = None
     harbor_assets_version: str | None = None
     conditions: Conditions = Conditions(taskset_ref="")
-
-
-class Leaderboard(Frozen):
-    """The leaderboard of a workspace. `missing`: ended runs, of any workspace, that are not on it yet."""
-
-    runs: tuple[RankedRun, ...]
-    missing: tuple[str, ...] = ()
+    cost_usd: float | None = None
+    cost_trials: int = 0
+    duration_sec: float | None = None
 
 
 def ranked(run_id: str, metadata: RunMetadata, account: OutcomeSummary) -> RankedRun:

@@ -1,11 +1,13 @@
 """Keeping the leaderboard: a run's bundle is ingested when it is settled; what could not be is caught up with later."""
 
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import batched
 from pathlib import Path
 from typing import BinaryIO
@@ -14,10 +16,12 @@ from pydantic import ValidationError
 
 from harbor_assets.domain import bundle
 from harbor_assets.domain.asking import Limits, SqlAnswer, SqlQuestion
-from harbor_assets.domain.errors import Broken, HarborAssetsError
+from harbor_assets.domain.errors import Broken, HarborAssetsError, Refused
+from harbor_assets.domain.names import Ref
 from harbor_assets.domain.policies import OutcomeSummary
-from harbor_assets.domain.ranking import Leaderboard, ranked
+from harbor_assets.domain.ranking import ranked
 from harbor_assets.domain.runs import bundle_key
+from harbor_assets.domain.standings import BY_RUN, MIN_COVERAGE, Leaderboard, boards, checked_keys
 from harbor_assets.engine.ports import Artifacts, RunCatalog
 from harbor_assets.engine.ranking_ports import LeaderboardStore, RankedBundle
 
@@ -48,11 +52,30 @@ class Rankings:
     def __init__(self, *, runs: RunCatalog, artifacts: Artifacts, store: LeaderboardStore, scratch: Path) -> None:
         self._runs, self._artifacts, self._store, self._scratch = runs, artifacts, store, scratch
 
-    def leaderboard(self, workspace: str) -> Leaderboard:
-        """The runs of a workspace, by taskset and sandbox (results of one sandbox are never ranked with those of
-        another), the best mean first; and which ended runs are missing."""
+    def leaderboard(
+        self,
+        workspace: str,
+        *,
+        experiment: str | None = None,
+        taskset: str | None = None,
+        by: Sequence[str] = BY_RUN,
+        min_coverage: float = MIN_COVERAGE,
+    ) -> Leaderboard:
+        """The runs of a workspace, by taskset and sandbox, the best mean first; those that are comparable ranked
+        together on boards; and which ended runs are missing.
+
+        `taskset`: `name`, `workspace/name`, either with `#` and the beginning of a digest. `by`: what a line of a board
+        is made by. `min_coverage`: the share of its trials that a line must have scored to be ranked. Raises `Refused`.
+        """
+        keys = checked_keys(by)
+        rows = self._store.rows(workspace, experiment=experiment, taskset=_taskset(taskset, workspace))
         missing = sorted(set(self._runs.ended_runs()) - self._store.run_ids())
-        return Leaderboard(runs=tuple(self._store.rows(workspace)), missing=tuple(missing))
+        pairings = partial(self._store.pairings, workspace)
+        return Leaderboard(
+            runs=tuple(rows),
+            missing=tuple(missing),
+            boards=boards(rows, pairings, by=keys, min_coverage=min_coverage),
+        )
 
     def sql(self, workspace: str, question: SqlQuestion) -> SqlAnswer:
         """What one SELECT gives over the workspace's rows. Raises as `LeaderboardStore.sql`."""
@@ -131,3 +154,16 @@ class Rankings:
         self._scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="leaderboard-", dir=self._scratch) as folder:
             yield Path(folder)
+
+
+def _taskset(text: str | None, workspace: str) -> str | None:
+    """A taskset as the store looks it up. Raises `Refused` for a tag: the store knows revisions by their digests."""
+    if text is None:
+        return None
+    ref = Ref.parse(text, workspace=workspace)
+    if ref.fragment and not re.fullmatch(r"[0-9a-f]{6,64}", ref.fragment):
+        raise Refused(
+            f"'{text}' names a tag; the store knows a taskset by its name, or by 6 to 64 characters of its digest "
+            f"(`harbor-assets tasksets revisions {ref.bare}` lists them)"
+        )
+    return str(ref)

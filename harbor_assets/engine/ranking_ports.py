@@ -1,12 +1,13 @@
 """What rankings need from outside, as Protocols; as `ports.py`, kept apart for its size."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from harbor_assets.domain.asking import Limits, SqlAnswer
 from harbor_assets.domain.ranking import RankedRun
+from harbor_assets.domain.standings import Pairing
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,16 @@ class LeaderboardStore(Protocol):
         """The runs that are in it, of every workspace."""
         ...
 
-    def rows(self, workspace: str) -> Sequence[RankedRun]:
-        """The runs of a workspace by taskset and sandbox, the best mean first and those without one last."""
+    def rows(self, workspace: str, *, experiment: str | None = None, taskset: str | None = None) -> Sequence[RankedRun]:
+        """The runs of a workspace by taskset and sandbox, the best mean first and those without one last.
+
+        `experiment`: only those of it. `taskset`: only of `workspace/name`, or `workspace/name#` and the beginning of a
+        digest.
+        """
+        ...
+
+    def pairings(self, workspace: str, run_ids: Sequence[str]) -> Mapping[str, Pairing]:
+        """run id -> what comparing it takes; those that are not there are left out."""
         ...
 
     def sql(self, workspace: str, query: str, limits: Limits) -> SqlAnswer:

@@ -83,11 +83,11 @@ _QUERIES = {
         SELECT * FROM facts LEFT JOIN (
             SELECT run_id, list(scored ORDER BY task_ref, task_index) AS scored,
                 list(total ORDER BY task_ref, task_index) AS totals,
-                list(squares ORDER BY task_ref, task_index) AS squares, bool_and(whole) AS whole
+                bool_and(rates) AS rates, bool_and(unit) AS unit
             FROM (
                 SELECT run_id, task_ref, task_index, count(reward)::INTEGER AS scored,
-                    coalesce(fsum(reward), 0) AS total, coalesce(fsum(reward * reward), 0) AS squares,
-                    coalesce(bool_and(reward IN (0, 1)), true) AS whole
+                    coalesce(fsum(reward), 0) AS total, coalesce(bool_and(reward IN (0, 1)), true) AS rates,
+                    coalesce(bool_and(reward BETWEEN 0 AND 1), true) AS unit
                 FROM given GROUP BY run_id, task_ref, task_index
             ) GROUP BY run_id
         ) USING (run_id)""",

@@ -166,8 +166,8 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("run_id", "VARCHAR"),
         Column("scored", "INTEGER[]", "scored trials of each task, tasks by `task_ref`"),
         Column("totals", "DOUBLE[]", "sums of their rewards"),
-        Column("squares", "DOUBLE[]", "sums of their squares"),
-        Column("whole", "BOOLEAN", "whether every reward is 0 or 1"),
+        Column("rates", "BOOLEAN", "whether every reward is 0 or 1"),
+        Column("unit", "BOOLEAN", "whether every reward lies from 0 to 1"),
         Column("line", "VARCHAR", "the run's line of the leaderboard, JSON"),
     ),
 }

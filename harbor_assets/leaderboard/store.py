@@ -12,7 +12,7 @@ import fcntl
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from harbor_assets.domain.asking import Limits, SqlAnswer
 from harbor_assets.domain.errors import NO_SPACE, Broken, NotFound, StorageFull
 from harbor_assets.domain.ranking import RankedRun
+from harbor_assets.domain.standings import Pairing
 from harbor_assets.engine.ranking_ports import RankedBundle, Written
 from harbor_assets.leaderboard import schema
 from harbor_assets.leaderboard.ingest import ingest
@@ -28,9 +29,13 @@ from harbor_assets.leaderboard.ingest import ingest
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_RANKED = (
-    "SELECT line FROM runs JOIN pairings USING (run_id) ORDER BY taskset_ref, sandbox, mean DESC NULLS LAST, run_id"
-)
+_RANKED = """
+SELECT line, tasks_digest, cost_usd, cost_trials, duration_sec FROM runs JOIN pairings USING (run_id)
+WHERE ($1 IS NULL OR experiment = $1)
+AND ($2 IS NULL OR taskset = $2 OR starts_with(taskset_ref, $2) AND contains($2, '#'))
+ORDER BY taskset_ref, sandbox, mean DESC NULLS LAST, run_id
+"""
+_PAIRINGS = "SELECT run_id, scored, totals, rates, unit FROM pairings WHERE run_id IN (SELECT unnest($1))"
 EXPORTED = tuple(table for table in schema.TABLES if table != "pairings")
 _WORKSPACE_SHOWN = 40  # characters of a workspace in the name of its file
 
@@ -55,9 +60,14 @@ class DuckDbLeaderboard:
         found = (self._ask(file, "SELECT run_id FROM runs") for file in self._folder.glob("[!.]*.duckdb"))
         return frozenset(run_id for rows in found for (run_id,) in rows)
 
-    def rows(self, workspace: str) -> Sequence[RankedRun]:
+    def rows(self, workspace: str, *, experiment: str | None = None, taskset: str | None = None) -> Sequence[RankedRun]:
         """See `LeaderboardStore`."""
-        return [RankedRun.model_validate_json(line) for (line,) in self._ask(self.file_of(workspace), _RANKED)]
+        return [_run(*row) for row in self._ask(self.file_of(workspace), _RANKED, experiment, taskset)]
+
+    def pairings(self, workspace: str, run_ids: Sequence[str]) -> Mapping[str, Pairing]:
+        """See `LeaderboardStore`."""
+        found = self._ask(self.file_of(workspace), _PAIRINGS, list(run_ids))
+        return {run_id: Pairing(*values) for run_id, *values in found}
 
     def sql(self, workspace: str, query: str, limits: Limits) -> SqlAnswer:
         """See `LeaderboardStore`."""
@@ -127,6 +137,14 @@ class DuckDbLeaderboard:
             except (duckdb.Error, OSError):
                 return []
             return reader.execute(query, list(values)).fetchall()
+
+
+def _run(line: str, tasks: str, cost: float | None, cost_trials: int, seconds: float | None) -> RankedRun:
+    """A run's line with what was added up from its trials; bundles of before do not say which tasks they are of."""
+    run = RankedRun.model_validate_json(line)
+    conditions = run.conditions.model_copy(update={"tasks": tasks})
+    added = {"conditions": conditions, "cost_usd": cost, "cost_trials": cost_trials, "duration_sec": seconds}
+    return run.model_copy(update=added)
 
 
 class _Writing:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from harbor_assets.domain.errors import Broken
 from harbor_assets.domain.outcomes import Reason, TrialError, Try
 from harbor_assets.domain.plans import RunPlan, Sizing
+from harbor_assets.domain.standings import Pairing
 from harbor_assets.engine.ranking_ports import RankedBundle
 from harbor_assets.leaderboard.schema import TABLES, VIEWS
 from harbor_assets.leaderboard.store import DuckDbLeaderboard
@@ -63,7 +64,14 @@ def test_runs_are_listed_by_taskset_and_sandbox_those_without_a_mean_last(store:
     ]
     assert set(store.write([bundles]).runs) == {run_id(n) for n in range(1, 6)}
     assert [row.run_id for row in store.rows("default")] == [run_id(n) for n in (4, 3, 1, 2)]
-    assert store.rows("other") == [bundles[-1].run]
+    (other,) = store.rows("other")
+    assert (other.duration_sec, other.cost_usd, other.cost_trials) == (1.5, None, 0)
+    assert other.conditions == bundles[-1].run.conditions
+    assert [row.run_id for row in store.rows("default", taskset="default/hello#aaaaaa", experiment=None)] == [
+        run_id(n) for n in (4, 3, 1, 2)
+    ]
+    assert store.rows("default", experiment="e") == store.rows("default", taskset="default/hell") == []
+    assert store.pairings("default", [run_id(1), run_id(9)]) == {run_id(1): Pairing([1, 1], [0.2, 0.2], False, True)}
     assert store.rows("third") == []
 
 
@@ -131,9 +139,7 @@ def test_every_table_says_what_the_bundle_says(store: DuckDbLeaderboard, tmp_pat
             run_id(7),
         )
     ]
-    assert ask(store, "SELECT scored, totals, squares, whole FROM pairings") == [
-        ([1, 2], [1.0, 1.0], [1.0, 0.625], False)
-    ]
+    assert ask(store, "SELECT scored, totals, rates, unit FROM pairings") == [([1, 2], [1.0, 1.0], False, True)]
 
 
 def test_the_views_can_be_asked(store: DuckDbLeaderboard, tmp_path: Path):

@@ -3,11 +3,12 @@
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from harbor_assets.domain.asking import ROWS, SqlAnswer, SqlQuestion
 from harbor_assets.domain.errors import NO_SPACE, Refused, StorageFull
-from harbor_assets.domain.ranking import Leaderboard
+from harbor_assets.domain.standings import BY_RUN, MIN_COVERAGE, Leaderboard
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking
 from harbor_assets.interfaces.sdk.http import segment
 from harbor_assets.interfaces.sdk.resource import AsyncResource
@@ -16,9 +17,26 @@ from harbor_assets.interfaces.sdk.resource import AsyncResource
 class AsyncBoard(AsyncResource):
     """Ended runs by taskset and sandbox, the best mean first."""
 
-    async def retrieve(self, *, workspace: str | None = None) -> Leaderboard:
-        """The leaderboard as it is now."""
-        return await self._read(Leaderboard, self._at(workspace, "leaderboard"))
+    async def retrieve(
+        self,
+        *,
+        experiment: str | None = None,
+        taskset: str | None = None,
+        by: Sequence[str] = BY_RUN,
+        min_coverage: float = MIN_COVERAGE,
+        workspace: str | None = None,
+    ) -> Leaderboard:
+        """The leaderboard as it is now, `boards` with what is ranked together.
+
+        `by`: what a line of a board is made by, of run, agent, agent_version, model, experiment, owner. `min_coverage`:
+        the share of its trials that a line must have scored to be ranked.
+        """
+        asked: dict[str, object] = {"experiment": experiment, "taskset": taskset}
+        if tuple(by) != BY_RUN:
+            asked["by"] = ",".join(by)
+        if min_coverage != MIN_COVERAGE:
+            asked["min_coverage"] = min_coverage
+        return await self._read(Leaderboard, self._at(workspace, "leaderboard"), **asked)
 
     async def rebuild(self, *, workspace: str | None = None) -> tuple[int, dict[str, str]]:
         """Make it afresh from the bundles: how many runs were written, and run id -> why of those that were not."""
