@@ -66,21 +66,35 @@ def test_settled_runs_are_listed_with_mean_and_coverage(cli: Cli, w: World, rank
     assert (str(ranked), ranked.runs) == ("1 written", 1)
     said = cli("leaderboard")
     assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[0].split() == "TASKSET SANDBOX AGENT MODEL MEAN SCORED TASKS RUN".split()
-    assert said.out.splitlines()[1].split() == [
-        "default/suite",
-        "process",
-        "oracle",
-        "-",
-        "0.7500",
-        "2/2",
-        "2/2",
-        run_id,
-    ]
+    board, headers, line = said.out.splitlines()
+    assert board.startswith("default/suite#")
+    assert board.endswith("  process")
+    assert headers == "RANK  AGENT   MODEL  MEAN    95 %            SCORED  TASKS  COST  RUN"
+    assert line.split() == ["1", "oracle", "-", "0.7500", "0.000", "to", "1.000", "2/2", "2/2", "-", run_id]
     assert cli("leaderboard", "--json").json["runs"][0]["coverage"]["of_trials"] == 2
     (row,) = csv.DictReader(io.StringIO(cli("leaderboard", "--csv").out))
     assert (row["run_id"], row["mean"], row["scored_trials"], row["model"]) == (run_id, "0.75", "2", "")
+    assert (row["rank"], row["best_rank"], row["apart"], row["experiment"]) == ("1", "", "", "")
     assert cli("leaderboard", "--csv", "--json").code == 2
+
+
+def test_runs_that_are_not_comparable_stand_apart_with_the_difference(
+    cli: Cli, w: World, rankings: Rankings, tmp_path: Path
+):
+    for rewards in ((1.0, 0.0), (1.0, 1.0), (1.0,)):  # the last is of a taskset of one task less
+        rankings.settled(settle(w, tmp_path, *rewards))
+    assert {line.agent for board in rankings.leaderboard("default").boards for line in board.standings} == {"oracle"}
+    said = cli("leaderboard").out
+    assert said.count("RANK") == 2
+    assert "not ranked with the first board of default/suite: taskset: default/suite#" in said
+    assert cli("leaderboard", "--by", "agent,model").out.count("2 runs") == 1
+    assert [len(board["standings"]) for board in cli("leaderboard", "--by", "agent", "--json").json["boards"]] == [1, 1]
+    assert cli("leaderboard", "--taskset", "suite", "--json").json["boards"] != []
+    assert cli("leaderboard", "--taskset", "other").out == "No ended run to show\n"
+    assert cli("leaderboard", "--experiment", "none", "--json").json["runs"] == []
+    tag = cli("leaderboard", "--taskset", "suite#latest")
+    assert (tag.code, "names a tag" in tag.err) == (2, True)
+    assert "'wind' is none of run" in cli("leaderboard", "--by", "wind").err
 
 
 def test_what_could_not_be_written_is_shown_and_caught_up_with(

@@ -8,8 +8,13 @@ import typer
 from harbor_assets.interfaces.cli.options import BaseUrl, Json, Workspace, examples
 
 app = typer.Typer(
-    help="Show the leaderboard: ended runs by taskset and sandbox, the best mean first.",
-    epilog=examples("leaderboard", "leaderboard --csv > board.csv", "leaderboard rebuild"),
+    help="Show the leaderboard: ended runs, those ranked together that are comparable.",
+    epilog=examples(
+        "leaderboard",
+        "leaderboard --taskset my-suite --by agent,model",
+        "leaderboard --csv > board.csv",
+        "leaderboard rebuild",
+    ),
     rich_markup_mode=None,
 )
 
@@ -22,15 +27,39 @@ def add_to(parent: typer.Typer) -> None:
 @app.callback(invoke_without_command=True)
 def show(
     context: typer.Context,
+    experiment: Annotated[
+        str | None,
+        typer.Option("--experiment", metavar="NAME", help="Only runs of this experiment.", show_default=False),
+    ] = None,
+    taskset: Annotated[
+        str | None,
+        typer.Option("--taskset", metavar="REF", help="Only runs of this taskset: NAME, or NAME#DIGEST."),
+    ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="WORDS",
+            help="What a line is made by: run, or of agent, agent_version, model, experiment, owner some with commas.",
+        ),
+    ] = "run",
+    min_coverage: Annotated[
+        float,
+        typer.Option(
+            "--min-coverage", metavar="SHARE", min=0, max=1, help="Share of its trials a line must have scored."
+        ),
+    ] = 0.9,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values with a header.")] = False,
     workspace: Workspace = None,
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show the leaderboard: ended runs by taskset and sandbox, the best mean first.
+    """Show the leaderboard: ended runs, those ranked together that are comparable.
 
-    The mean is over the trials that were scored; SCORED says how many of those planned. Results of the process sandbox
-    depend on the machine and are never ranked with those of images.
+    A board holds runs of one taskset revision, selection of tasks, reward key, verifier, sizing, network, time
+    multiplier and kind of sandbox; other boards say what differs. A rank is a band: what paired tests over the same
+    tasks, corrected for the number of pairs, leave open. The mean is over the scored trials; SCORED says how many of
+    those planned.
     """
     if context.invoked_subcommand is not None:
         return
@@ -39,7 +68,15 @@ def show(
     from harbor_assets.interfaces.cli.session import open_session
 
     with open_session(workspace, base_url) as session:
-        print_leaderboard(session, Output(json=json), csv=csv)
+        print_leaderboard(
+            session,
+            Output(json=json),
+            csv=csv,
+            experiment=experiment,
+            taskset=taskset,
+            by=[word.strip() for word in by.split(",") if word.strip()],
+            min_coverage=min_coverage,
+        )
 
 
 @app.command(epilog=examples("leaderboard export ./results"))
