@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.benchmarks import Benchmarks
     from harbor_assets.engine.images import ImageBuilds
     from harbor_assets.engine.lifecycle import RunEngine
+    from harbor_assets.engine.lineage import Lineages
     from harbor_assets.engine.marking import Marking
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
     from harbor_assets.engine.publication import Publisher
@@ -301,6 +302,20 @@ class Services:
         from harbor_assets.engine.marking import Marking
 
         return Marking(marks=self.catalog, runs=self.catalog, tasks=self.catalog, owner=self.settings.owner)
+
+    @cached_property
+    def lineages(self) -> "Lineages":
+        """What numbers were made of, and what things were made into."""
+        from harbor_assets.engine.lineage import Lineages
+
+        return Lineages(
+            runs=self.catalog,
+            tasks=self.catalog,
+            artifacts=self.artifacts,
+            mentions=self.catalog,
+            keys=self.catalog,
+            staleness=self.staleness,
+        )
 
     @cached_property
     def benchmarks(self) -> "Benchmarks":

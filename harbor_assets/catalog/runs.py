@@ -114,7 +114,7 @@ class SqlRuns:
             *([RUNS.c.owner == owner] if owner is not None else []),
             *([RUNS.c.phase.in_(ACTIVE)] if active else []),
         ]
-        query = _with_plan().where(*conditions).order_by(RUNS.c.created_at.desc(), RUNS.c.id)
+        query = with_plan().where(*conditions).order_by(RUNS.c.created_at.desc(), RUNS.c.id)
         with self._database.read() as connection:
             total = connection.scalar(select(func.count()).select_from(RUNS).where(*conditions)) or 0
             rows = connection.execute(query.limit(page_size).offset((page - 1) * page_size)).all()
@@ -122,7 +122,7 @@ class SqlRuns:
         unreadable: list[str] = []
         for row in rows:
             try:
-                runs.append(_run(row))
+                runs.append(read_run(row))
             except Broken:
                 unreadable.append(row.id)
         return Page(runs, page, page_size, total, tuple(unreadable))
@@ -224,15 +224,16 @@ def _counts(connection: Connection, column: Column[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(select(column, func.count()).group_by(column))}
 
 
-def _with_plan() -> Select[*tuple[Any, ...]]:
+def with_plan() -> Select[*tuple[Any, ...]]:
+    """Runs with their plans, as `read_run` reads them."""
     return select(RUNS, PLANS.c.plan).join(PLANS, PLANS.c.run_id == RUNS.c.id, isouter=True)
 
 
 def _load(connection: Connection, run_id: str) -> Run:
-    row = connection.execute(_with_plan().where(RUNS.c.id == run_id)).first()
+    row = connection.execute(with_plan().where(RUNS.c.id == run_id)).first()
     if row is None:
         raise _not_found(connection, run_id)
-    return _run(row)
+    return read_run(row)
 
 
 def see_run(connection: Connection, run_id: str) -> None:
@@ -268,7 +269,8 @@ def _not_found(connection: Connection, run_id: str) -> NotFound:
     return NotFound(f"Run not found: {run_id[:80]}{hint}")
 
 
-def _run(row: Row[Any]) -> Run:
+def read_run(row: Row[Any]) -> Run:
+    """Raises `Broken` if the plan cannot be read."""
     try:
         plan = _read_plan(row.plan or "")
         if plan.run_id != row.id:

@@ -9,6 +9,7 @@ from harbor_assets.catalog.experiments import SqlExperiments
 from harbor_assets.catalog.images import SqlImages
 from harbor_assets.catalog.keys import SqlKeys
 from harbor_assets.catalog.marks import SqlMarks
+from harbor_assets.catalog.mentions import SqlMentions
 from harbor_assets.catalog.metrics import SqlMetrics
 from harbor_assets.catalog.outcomes import SqlOutcomes
 from harbor_assets.catalog.projects import SqlProjects
@@ -21,6 +22,7 @@ class Catalog(
     SqlProjects,
     SqlRuns,
     SqlKeys,
+    SqlMentions,
     SqlOutcomes,
     SqlAdmissions,
     SqlImages,
@@ -28,8 +30,8 @@ class Catalog(
     SqlMarks,
     SqlExperiments,
 ):
-    """`TaskCatalog`, `ProjectCatalog`, `GatedRuns`, `KeyedRuns`, `ImageCatalog`, `MetricCatalog`, `EvalCatalog`,
-    `MarkCatalog` and `ExperimentCatalog` on one database. Shared between threads."""
+    """`TaskCatalog`, `ProjectCatalog`, `GatedRuns`, `KeyedRuns`, `MentionCatalog`, `ImageCatalog`, `MetricCatalog`,
+    `EvalCatalog`, `MarkCatalog` and `ExperimentCatalog` on one database. Shared between threads."""
 
     @classmethod
     def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> Self:

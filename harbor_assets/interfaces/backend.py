@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.agent_evals import AgentEvals
     from harbor_assets.engine.evaluations import Evaluations
     from harbor_assets.engine.experiment_ports import ExperimentCatalog
+    from harbor_assets.engine.lineage import Lineages
     from harbor_assets.engine.mark_ports import MarkCatalog
     from harbor_assets.engine.marking import Marking
     from harbor_assets.engine.metric_ports import MetricCatalog
@@ -37,6 +38,7 @@ class Backend:
     verifications: "Verifications"
     experiments: "ExperimentCatalog"
     marking: "Marking"
+    lineages: "Lineages"
     agent_evals: "Callable[[], AgentEvals]"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
@@ -57,6 +59,7 @@ class Backend:
             verifications=services.verifications,
             experiments=services.catalog,
             marking=services.marking,
+            lineages=services.lineages,
             agent_evals=lambda: services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,

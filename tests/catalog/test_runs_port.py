@@ -13,6 +13,7 @@ from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.runs import RunMarks
 from harbor_assets.engine.admission_ports import GatedRuns
 from harbor_assets.engine.benchmark_ports import KeyedRuns
+from harbor_assets.engine.lineage_ports import MentionCatalog
 from harbor_assets.engine.ports import RunCatalog
 from tests.catalog.samples import A, B, outcome, plan
 
@@ -307,3 +308,15 @@ def test_the_state_of_the_gate_is_kept_with_the_run(catalog: GatedRuns) -> None:
         catalog.admission("run-ffffffffffffffff")
     with pytest.raises(NotFound):
         catalog.change_admission("run-ffffffffffffffff", lambda before: before)
+
+
+def test_runs_are_found_by_what_their_plans_name(catalog: RunCatalog) -> None:
+    mentions: MentionCatalog = catalog  # type: ignore[assignment]  # every catalog is both
+    ids = [accepted(catalog, tasks=2, created_at=NOON + timedelta(hours=hour)) for hour in range(3)]
+    accepted(catalog, tasks=1, workspace="elsewhere")
+    run = catalog.get_run(ids[0])
+    ref, workspace = run.plan.tasks[1].ref, run.plan.workspace
+    found = mentions.runs_mentioning(workspace, f'"{ref}"', limit=2)
+    assert ([each.id for each in found.items], found.total) == ([ids[2], ids[1]], 3)
+    for text in (f'"{ref[:-1]}"', f'"{ref.replace("suite", "s%")}"', f'"{ref.upper()}"'):
+        assert not mentions.runs_mentioning(workspace, text, limit=5).items

@@ -49,6 +49,7 @@ COMMANDS = [
     ("leaderboard", "export"),
     ("sql",),
     ("marks",),
+    ("lineage",),
     *((noun, verb) for noun in ("tasks", "runs") for verb in ("mark-bad", "unmark")),
     ("runs",),
     ("runs", "rerun"),

@@ -387,6 +387,10 @@ class MemoryCatalog:
             if (where, whose) == (workspace, owner) and key.startswith(prefix)
         )
 
+    def runs_mentioning(self, workspace: str, text: str, *, limit: int) -> Page[Run]:
+        found = [run for run in self.list_runs(workspace, page_size=1000).items if text in run.plan.model_dump_json()]
+        return Page(found[:limit], 1, limit, len(found))
+
     def key_of(self, run_id: str) -> str | None:
         return min((key for (_, _, key), (run, _, _) in self._keys.items() if run == run_id), default=None)
 

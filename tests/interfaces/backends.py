@@ -18,6 +18,7 @@ from harbor_assets.domain.waiting import RunWaits
 from harbor_assets.engine.agent_evals import AgentEvals
 from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.images import ImageBuilds
+from harbor_assets.engine.lineage import Lineages
 from harbor_assets.engine.marking import Marking
 from harbor_assets.engine.planning import Deployment
 from harbor_assets.engine.ports import TaskVerifier
@@ -138,6 +139,14 @@ class World:
             version="0.1.0",
         )
         self.verifications = Verifications(runs=self.catalog, marks=self.catalog)
+        self.lineages = Lineages(
+            runs=self.catalog,
+            tasks=self.catalog,
+            artifacts=self.artifacts,
+            mentions=self.catalog,
+            keys=self.catalog,
+            staleness=self.staleness,
+        )
         self.backend = Backend(
             evaluations=self.evaluations,
             tasks=self.catalog,
@@ -150,6 +159,7 @@ class World:
             verifications=self.verifications,
             experiments=self.catalog,
             marking=self.marking,
+            lineages=self.lineages,
             agent_evals=lambda: self.agent_evals,
         )
 

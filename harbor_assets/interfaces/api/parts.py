@@ -82,6 +82,12 @@ def _leaderboard(backend: Backend) -> "Iterable[APIRouter]":
         yield leaderboard_router(backend.rankings)
 
 
+def _lineage(backend: Backend) -> "Iterable[APIRouter]":
+    from harbor_assets.interfaces.api.routes.lineage import lineage_router
+
+    yield lineage_router(backend.lineages)
+
+
 def _projects(backend: Backend) -> "Iterable[APIRouter]":
     from harbor_assets.interfaces.api.routes.projects import projects_router
 
@@ -116,6 +122,7 @@ PARTS = (
     Part("metrics", BASE, ("/metrics",), _metrics),
     Part("agent_evals", BASE, ("/agent-evaluate/jobs", "/agent-eval-results", "/eval-results"), _agent_evals),
     Part("leaderboard", BASE, ("/leaderboard",), _leaderboard),
+    Part("lineage", BASE, ("/lineage",), _lineage),
     Part("projects", BASE, ("/projects",), _projects),
     Part("experiments", INTAKE, ("/experiments", "/evaluations", "/sessions", "/evaluator-results"), _experiments),
     Part("files", FILES, ("/filesets",), _files),

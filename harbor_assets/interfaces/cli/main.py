@@ -17,6 +17,7 @@ from harbor_assets.interfaces.cli import (
     evaluations,
     experiments,
     leaderboard,
+    lineage,
     marks,
     metrics,
     quickstart,
@@ -58,6 +59,7 @@ evaluations.add_to(app)
 leaderboard.add_to(app)
 sql.add_to(app)
 marks.add_to(app)
+lineage.add_to(app)
 context.add_to(app)
 config.add_to(app)
 ui.add_to(app)

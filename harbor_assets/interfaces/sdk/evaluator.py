@@ -12,6 +12,7 @@ from harbor_assets.interfaces.sdk.evaluations import AsyncEvaluations, Evaluatio
 from harbor_assets.interfaces.sdk.experiments import AsyncExperiments, Experiments
 from harbor_assets.interfaces.sdk.images import AsyncImages, Images
 from harbor_assets.interfaces.sdk.leaderboard import AsyncBoard, Board
+from harbor_assets.interfaces.sdk.lineage import AsyncLineages, Lineages
 from harbor_assets.interfaces.sdk.marks import AsyncMarks, Marks
 from harbor_assets.interfaces.sdk.metrics import AsyncMetrics, Metrics
 from harbor_assets.interfaces.sdk.publishing import Publishing
@@ -126,6 +127,11 @@ class Evaluator(_OverConnection[Client]):
         return Board(self._client.loop, AsyncBoard(self._client.twin))
 
     @cached_property
+    def lineage(self) -> Lineages:
+        """What numbers were made of, and what things were made into."""
+        return Lineages(self._client.loop, AsyncLineages(self._client.twin))
+
+    @cached_property
     def publishing(self) -> Publishing:
         """The port of the engine's publisher."""
         return Publishing(self._client)
@@ -197,6 +203,11 @@ class AsyncEvaluator(_OverConnection[AsyncClient]):
     def leaderboard(self) -> AsyncBoard:
         """Ended runs, the best mean first."""
         return AsyncBoard(self._client)
+
+    @cached_property
+    def lineage(self) -> AsyncLineages:
+        """What numbers were made of, and what things were made into."""
+        return AsyncLineages(self._client)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from harbor_assets.engine.mark_ports import MarkCatalog
 from harbor_assets.engine.marking import Marking
 from harbor_assets.engine.verification import Verifications
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
+from harbor_assets.interfaces.api.failures import failures
 from harbor_assets.interfaces.api.guard import need_reader, owner
 from harbor_assets.interfaces.api.references import of_refs
 from harbor_assets.interfaces.api.strict import StrictRoute
@@ -41,13 +42,13 @@ def marks_router(marks: MarkCatalog, marking: Marking) -> APIRouter:
         found = marks.list_marks(workspace, verdict=verdict, page=page, page_size=page_size)
         return listed(found, dumped(found.items))
 
-    @router.post("/marks", response_model=Mark, status_code=201)
+    @router.post("/marks", response_model=Mark, status_code=201, responses=failures(404))
     def mark(workspace: Name, body: Judgement) -> Response:
         """Say that a run or a task's revision is bad, in the caller's name; a newer word takes the older's place."""
         need_reader(of_refs([body.subject], workspace))
         return model(marking.mark_bad(workspace, body.subject, body.why, who=owner()), 201)
 
-    @router.delete("/marks", response_model=Mark)
+    @router.delete("/marks", response_model=Mark, responses=failures(404))
     def withdraw(workspace: Name, subject: Subject) -> Response:
         """Take back that something is bad; answers what was said."""
         need_reader(of_refs([subject], workspace))
