@@ -17,10 +17,12 @@ from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun, not_scored, request_again, selected
+from harbor_assets.domain.resumes import Resumed
 from harbor_assets.domain.run_views import open_tasks, run_summary, task_views
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.domain.waiting import RunWaits
+from harbor_assets.engine.admission_ports import GatedRuns
 from harbor_assets.engine.mark_ports import MarkCatalog
 from harbor_assets.engine.planning import Deployment, ImagesOf, RunPlanner
 from harbor_assets.engine.ports import (
@@ -29,7 +31,6 @@ from harbor_assets.engine.ports import (
     Logs,
     Page,
     Profiles,
-    RunCatalog,
     SandboxChooser,
     TaskCatalog,
     TaskFolders,
@@ -37,6 +38,7 @@ from harbor_assets.engine.ports import (
 )
 from harbor_assets.engine.recovery import Recovered, Recovery
 from harbor_assets.engine.results import Results, check_index, find_run
+from harbor_assets.engine.resuming import resume
 from harbor_assets.engine.solutions import without_solution
 from harbor_assets.engine.staleness import Staleness
 
@@ -79,7 +81,7 @@ class Evaluations:
         self,
         *,
         tasks: TaskCatalog,
-        runs: RunCatalog,
+        runs: GatedRuns,
         artifacts: Artifacts,
         executions: Executions,
         sandboxes: SandboxChooser,
@@ -106,7 +108,8 @@ class Evaluations:
         self._publisher = publisher
         self._tasks, self._folders = tasks, folders
         self.results = Results(tasks=tasks, runs=runs, artifacts=artifacts)
-        self._runs, self._executions, self._logs, self._waits = runs, executions, logs, waits
+        self._runs, self._artifacts, self._executions = runs, artifacts, executions
+        self._logs, self._waits = logs, waits
         self._deployment, self._clock = deployment, clock
         self._marks = marks
         self._staleness = staleness
@@ -289,6 +292,19 @@ class Evaluations:
         if not run.phase.terminal:
             self._executions.start(run_id)
         return run
+
+    def resume(self, workspace: str, run_id: str) -> Resumed:
+        """Let a run go on by hand; see `engine.resuming.resume`."""
+        run = find_run(self._runs, workspace, run_id)
+        counts = self._runs.count_outcomes([run.id]).get(run.id, {})
+        return resume(
+            run,
+            self._clock(),
+            runs=self._runs,
+            executions=self._executions,
+            artifacts=self._artifacts,
+            counts=counts,
+        )
 
     def recover(self) -> Recovered:
         """Let every run go on that is not terminal and has lost its worker; see `Recovery`."""

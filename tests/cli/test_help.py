@@ -53,6 +53,7 @@ COMMANDS = [
     *((noun, verb) for noun in ("tasks", "runs") for verb in ("mark-bad", "unmark")),
     ("runs",),
     ("runs", "rerun"),
+    ("runs", "resume"),
     *(
         ("runs", verb)
         for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs", "trace")

@@ -309,6 +309,25 @@ def rerun(
     )
 
 
+@app.command(epilog=examples("runs resume RUN_ID", "runs resume RUN_ID --wait"))
+def resume(
+    run_id: RunId,
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run and exit with how it ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Let a run go on that lost its worker, under the same id: the trials without an outcome, and no others.
+
+    Runs go on by themselves; this is for one that is to go on now. A paused run tries its next trial at once. An ended
+    run never changes: use rerun.
+    """
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.resuming import go_on
+
+    raise typer.Exit(go_on(run_id, where=(workspace, base_url), wait=wait, out=Output(json=json)))
+
+
 @app.command(epilog=examples("runs cancel RUN_ID"))
 def cancel(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
     """Stop a run. Trials that were scored stay scored, and are merged into its bundle."""

@@ -69,12 +69,12 @@ class Session:
 
 @contextmanager
 def open_session(
-    workspace: str | None = None, base_url: str | None = None, *, local: bool = False
+    workspace: str | None = None, base_url: str | None = None, *, local: bool = False, take_up: bool = True
 ) -> Iterator[Session]:
     """Hand out the SDK over the service that the command line, `HARBOR_ASSETS_CONTEXT` or the context in use names.
 
     Where that is this machine, its home is opened and runs that lost their worker are taken up. `local`: no context
-    counts.
+    counts. `take_up` False leaves them to the command.
     """
     from harbor_assets.interfaces.contexts import Context, chosen_context
     from harbor_assets.interfaces.sdk.client import Client
@@ -102,7 +102,8 @@ def open_session(
     services = wire(settings)
     with Client.over(Service(where, backend=Backend.of(services))) as client:
         session = Session(settings, Evaluator.from_client(client))
-        recover(session)
+        if take_up:
+            recover(session)
         yield session
 
 

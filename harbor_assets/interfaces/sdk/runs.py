@@ -14,6 +14,7 @@ from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.publication import read_dataset
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun
+from harbor_assets.domain.resumes import Resumed
 from harbor_assets.domain.validation import problems_of
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking, blocking_each, blocking_page
@@ -153,6 +154,13 @@ class AsyncRuns(AsyncRunResults):
         """Ask the run to stop; an ended run is answered as it is."""
         return await self._send(RunSummary, "POST", self._run(workspace, run_id, "cancel"))
 
+    async def resume(self, run_id: str, *, workspace: str | None = None) -> Resumed:
+        """Let a run go on that has no worker, under the same id; one that is at work is answered as it is.
+
+        A paused run tries again at once. Raises `Refused` for a run that has ended, is stopped or being cancelled.
+        """
+        return await self._send(Resumed, "POST", self._run(workspace, run_id, "resume"))
+
     async def logs(
         self, run_id: str, *, task: int | None = None, offset: int = 0, workspace: str | None = None
     ) -> LogChunk:
@@ -226,6 +234,7 @@ class Runs(Blocking):
     tasks = blocking_page(AsyncRuns.tasks)
     rerun = blocking(AsyncRuns.rerun)
     cancel = blocking(AsyncRuns.cancel)
+    resume = blocking(AsyncRuns.resume)
     logs = blocking(AsyncRuns.logs)
     follow = blocking_each(AsyncRuns.follow)
     wait = blocking(AsyncRuns.wait)

@@ -15,6 +15,7 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.requests import ATTEMPTS_MAX, KEY_MAX, RunRequest
 from harbor_assets.domain.reruns import Rerun
+from harbor_assets.domain.resumes import Resumed
 from harbor_assets.domain.traces import TrialTrace
 from harbor_assets.domain.views import BundleFile, LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.engine.evaluations import Evaluations
@@ -49,6 +50,24 @@ def check_router(evaluations: Evaluations) -> APIRouter:
         if body.stored:
             need_reader(of_refs([body.stored.taskset], workspace))
         return model(evaluations.check(workspace, body))
+
+    return router
+
+
+def going_on_router(evaluations: Evaluations) -> APIRouter:
+    """`/agent-evaluate/runs/{run_id}/cancel` and `/resume`."""
+    router = APIRouter(prefix="/agent-evaluate/runs", tags=["runs"], route_class=StrictRoute)
+
+    @router.post("/{run_id}/cancel", response_model=RunSummary)
+    def cancel(workspace: Name, run_id: Name) -> Response:
+        """Ask the run to stop. Idempotent; an ended run is answered as it is."""
+        return model(evaluations.cancel(workspace, run_id))
+
+    @router.post("/{run_id}/resume", response_model=Resumed)
+    def resume(workspace: Name, run_id: Name) -> Response:
+        """Let a run go on that has no worker: exactly its trials without an outcome, under the same id. Idempotent: one
+        that is at work is answered as it is. 422 for a run that has ended."""
+        return model(evaluations.resume(workspace, run_id))
 
     return router
 
@@ -117,11 +136,6 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """The run's tasks by index, those in `phase` only if given."""
         found = evaluations.tasks(workspace, run_id, phase=phase, page=page, page_size=page_size)
         return listed(found, dumped(found.items))
-
-    @router.post("/{run_id}/cancel", response_model=RunSummary)
-    def cancel(workspace: Name, run_id: Name) -> Response:
-        """Ask the run to stop. Idempotent; an ended run is answered as it is."""
-        return model(evaluations.cancel(workspace, run_id))
 
     @router.get("/{run_id}/outcomes", response_model=list[TrialOutcome])
     def outcomes(workspace: Name, run_id: Name) -> Response:
