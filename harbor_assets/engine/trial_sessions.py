@@ -16,7 +16,7 @@ from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.experiments import DataType, EvaluatorResult, Session, SessionStatus
 from harbor_assets.domain.names import NAME_MAX
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
-from harbor_assets.domain.publication import Publication
+from harbor_assets.domain.publication import AGENT_VERSION_UNKNOWN, Publication
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.text import visible, whole
 from harbor_assets.domain.traces import Span, SpanKind, Usage, usage_of
@@ -57,7 +57,7 @@ def trial_session(
     used = _usage(row, spans)
     kind, message = _error(row)
     # A trajectory that names another agent than the one that was asked for is still of that one.
-    version = trajectory.agent_version if trajectory and publication.agent_version == "unknown" else None
+    version = trajectory.agent_version if trajectory and publication.agent_version == AGENT_VERSION_UNKNOWN else None
     session = Session(
         session_id=session_id(row),
         evaluation=publication.evaluation,

@@ -2,8 +2,10 @@
 
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -22,6 +24,32 @@ def outcomes(deployed: Deployment, run_id: str) -> list[tuple[str, str]]:
     return [(row["outcome"], row["reason"]) for row in deployed.rows(run_id)]
 
 
+def intake(deployed: Deployment, path: str, body: dict[str, Any] | None = None) -> Any:
+    """What the API of Experiments answers."""
+    url = f"{deployed.url}/apis/intake/v2/workspaces/default/{path}"
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(url, data, {"content-type": "application/json"}), timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def assert_published(deployed: Deployment, run_id: str, rows: list[dict[str, Any]]) -> None:
+    """Every trial is a session with its reward, stored while the run went on: by the sensor, not by settling it."""
+    evaluation = intake(deployed, f"evaluations/oracle-{run_id}")
+    assert (evaluation["status"], evaluation["metadata"]["coverage"]) == ("completed", "3 of 3 trials scored")
+    sessions = intake(deployed, f"evaluations/oracle-{run_id}/sessions")["data"]
+    assert {each["session_id"] for each in sessions} == {f"{run_id}:{row['trial_id']}" for row in rows}
+    assert [each["evaluator_scores"] for each in sessions] == [{"harbor_reward.reward": 1.0}] * 3
+    merged = min(run["startTime"] for run in settlements(deployed, run_id))
+    assert min(datetime.fromisoformat(each["updated_at"]).timestamp() for each in sessions) < merged
+
+
+def settlements(deployed: Deployment, run_id: str) -> list[dict[str, Any]]:
+    """The Dagster runs that merged the run's bundle."""
+    query = "query($f: RunsFilter) { runsOrError(filter: $f) { ... on Runs { results { startTime } } } }"
+    wanted = {"pipelineName": "settle", "tags": [{"key": "harbor/run_id", "value": run_id}]}
+    return deployed.graphql(query, f=wanted)["runsOrError"]["results"]
+
+
 def slow(suite: Path, task: str) -> None:
     """The task's solution takes its time, so that something can happen to its sandbox."""
     path = suite / task / "solution" / "solve.sh"
@@ -29,10 +57,15 @@ def slow(suite: Path, task: str) -> None:
 
 
 def test_hello_world_scores_and_leaves_its_evidence(deployed: Deployment, tmp_path: Path) -> None:
-    run_id = submit(deployed, deployed.suite(tmp_path, 3), "-n", "3")
+    experiment = f"real-{tmp_path.name}"
+    intake(deployed, "experiments", {"name": experiment})
+    run_id = submit(deployed, deployed.suite(tmp_path, 3), "-n", "3", "--experiment", experiment)
+    evaluation = f"evaluations/oracle-{run_id}"
+    assert intake(deployed, evaluation)["status"] == "running"
     status = deployed.wait(run_id)
     assert (status["phase"], status["state"]) == ("completed", "ready")
     rows = deployed.rows(run_id)
+    assert_published(deployed, run_id, rows)
     assert [(row["outcome"], row["reward"]) for row in rows] == [("scored", 1.0)] * 3
     files = deployed.ask("bundle", run=run_id)
     for row in rows:

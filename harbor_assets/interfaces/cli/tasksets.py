@@ -82,8 +82,11 @@ def create(
 ) -> None:
     """Publish the tasks of a suite and a taskset of them, pinned by content. Unchanged tasks are not sent again.
 
-    The last line printed is the taskset's reference, WS/NAME#DIGEST. With NAME and --file, store a new taskset of tasks
-    that are stored already: {description: ..., tasks: [NAME, WS/NAME, NAME#TAG, ...]}.
+    The last line printed is the taskset's reference, WS/NAME#DIGEST; --json has `intake_dataset` beside it, the label
+    of its runs in an Experiment (a folder has no other; git and hub sources are not read yet).
+
+    With NAME and --file, store a new taskset of tasks that are stored already: {description: ..., tasks: [NAME,
+    WS/NAME, NAME#TAG, ...]}.
     """
     from harbor_assets.interfaces.cli import source
     from harbor_assets.interfaces.cli.output import Output

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from harbor_assets.domain.errors import NotFound
+from harbor_assets.domain.publication import AGENT_VERSION_UNKNOWN as UNKNOWN
 from harbor_assets.domain.traces import Span, TrialTrace
 from harbor_assets.interfaces.cli.output import Output, command, duration, one_line, score
 from harbor_assets.interfaces.cli.session import Session
@@ -19,7 +20,7 @@ def print_trace(session: Session, run_id: str, task: str, k: int, out: Output) -
         out.document(trace.model_dump(mode="json"))
         return
     out.line(f"{trace.trial_id}: {trace.outcome} ({trace.reason}), reward {score(trace.reward)}")
-    agent = " ".join(one_line(word) for word in (trace.agent_name, trace.agent_version) if word)
+    agent = " ".join(one_line(word) for word in (trace.agent_name, trace.agent_version) if word and word != UNKNOWN)
     out.line(f"Agent {agent}, model {one_line(trace.model_name) if trace.model_name else '-'}; {_used(trace)}")
     if trace.error_type:
         out.line(f"Error {trace.error_type}: {one_line((trace.error_message or '')[:WORDS_MAX])}")
