@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from harbor_assets.domain.trace_reading import ATTRIBUTES_MAX, DOCUMENT_MAX_BYTES, Reading, compact, identity, label
+from harbor_assets.domain.trace_reading import (
+    ATTRIBUTES_MAX,
+    DOCUMENT_MAX_BYTES,
+    Reading,
+    believable,
+    compact,
+    identity,
+    label,
+)
 from harbor_assets.domain.traces import Span, SpanKind, Usage
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -147,7 +155,7 @@ def _value(value: Any, depth: int = 0) -> Any:
         return _nanoseconds(value["intValue"])
     if "doubleValue" in value:
         number = value["doubleValue"]
-        return number if isinstance(number, int | float) and math.isfinite(number) else str(number)
+        return number if isinstance(number, float) and math.isfinite(number) else compact(number)
     if "arrayValue" in value and isinstance(value["arrayValue"], dict):
         return [_value(each, depth + 1) for each in _dicts(value["arrayValue"].get("values"))]
     if "kvlistValue" in value and isinstance(value["kvlistValue"], dict):
@@ -183,6 +191,6 @@ def _moment(value: Any) -> datetime | None:
     if not number:
         return None
     try:
-        return _EPOCH + timedelta(microseconds=number // 1000)
+        return believable(_EPOCH + timedelta(microseconds=number // 1000))
     except OverflowError:
         return None

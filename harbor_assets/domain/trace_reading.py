@@ -1,7 +1,6 @@
 """What readers of traces share: limits for what strangers write, and counts of what was left out because of them."""
 
 import json
-import math
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +13,8 @@ TOTAL_TEXT_MAX: Final = 8_000_000  # characters of all the texts of one trace
 NAME_MAX: Final = 200
 ATTRIBUTE_MAX: Final = 4_000  # characters of one attribute
 ATTRIBUTES_MAX: Final = 60  # of one span
+_AMOUNT_MAX: Final = 1e12  # US dollars of one call
+_YEAR_MAX: Final = 2200
 _COUNT_MAX: Final = 2**62
 
 
@@ -88,7 +89,7 @@ class Reading:
 
     def amount(self, value: Any) -> float | None:
         """A sum of money; as `whole`. An unknown cost is None, never 0."""
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _AMOUNT_MAX:
             return float(value)
         self.left_out["numbers"] += value is not None
         return None
@@ -100,7 +101,7 @@ class Reading:
 
 def label(text: str, limit: int = NAME_MAX) -> str:
     """A name of a stranger on one line."""
-    return visible(text[:limit])
+    return visible(text[:limit])[:limit]
 
 
 def identity(text: str) -> str:
@@ -110,7 +111,10 @@ def identity(text: str) -> str:
 
 def compact(value: Any) -> str:
     """A value as JSON on one line; a text as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "(nested too deep to be shown)"
 
 
 def moment(text: Any) -> datetime | None:
@@ -119,6 +123,12 @@ def moment(text: Any) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+    return believable(found)
+
+
+def believable(at: datetime) -> datetime | None:
+    """A moment with which can be reckoned; None for what no clock of an agent showed."""
+    return at if 1970 <= at.year <= _YEAR_MAX else None

@@ -15,6 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pydantic import ValidationError
+
+from harbor_assets.domain.atif import Trajectory
 from harbor_assets.domain.errors import Conflict, HarborAssetsError, NotFound, Problem, Refused
 from harbor_assets.domain.experiments import EvaluationInput, EvaluationPatch
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
@@ -27,7 +30,7 @@ from harbor_assets.engine.bundle_rows import BundleRows
 from harbor_assets.engine.execution import Listener
 from harbor_assets.engine.experiment_ports import ExperimentCatalog
 from harbor_assets.engine.ports import Artifacts
-from harbor_assets.engine.trial_sessions import DIGEST, row_digest, session_id, trial_session
+from harbor_assets.engine.trial_sessions import DIGEST, row_digest, session_id, shown, trial_session
 from harbor_assets.engine.trial_traces import read_trace
 
 log = logging.getLogger(__name__)
@@ -134,21 +137,27 @@ class Publisher:
         publication = plan.publication
         if publication is None or not publication.new:
             return
-        experiment = self._experiments.get_experiment(plan.workspace, publication.experiment)
-        body = EvaluationInput(
-            name=publication.evaluation,
-            experiment_ids=[experiment.id],
-            dataset_name=publication.dataset,
-            dataset_version=publication.dataset_version,
-            status=RUNNING,
-            metadata=_about(plan),
-        )
+        try:
+            body = self._body(plan, publication)
+        except ValidationError as error:
+            raise Refused(f"The Evaluation {publication.evaluation} cannot be made: {error}") from None
         try:
             self._experiments.create_evaluation(plan.workspace, body, created_by=plan.owner)
         except Conflict:
             there = self._experiments.get_evaluation(plan.workspace, publication.evaluation)
             if there.metadata.get("run_id") != plan.run_id:
                 raise
+
+    def _body(self, plan: RunPlan, publication: Publication) -> EvaluationInput:
+        experiment = self._experiments.get_experiment(plan.workspace, publication.experiment)
+        return EvaluationInput(
+            name=publication.evaluation,
+            experiment_ids=[experiment.id],
+            dataset_name=publication.dataset,
+            dataset_version=publication.dataset_version,
+            status=RUNNING,
+            metadata=shown(_about(plan)),
+        )
 
     # --- trials -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +175,7 @@ class Publisher:
 
     def _publish(self, run: Run, publication: Publication, made: BundleRows, row: TrialOutcome) -> Published:
         try:
-            trial = trial_session(run, row, made, publication, read_trace(self._artifacts, row))
+            trial = trial_session(run, row, made, publication, self._trace(row))
             self._experiments.put_session(run.plan.workspace, trial.session, trial.spans, trial.results)
         except HarborAssetsError as error:
             return Published(failed=[f"{row.trial_id}: {error}"])
@@ -174,6 +183,18 @@ class Publisher:
             log.exception("%s of %s was not published", row.trial_id, run.id)
             return Published(failed=[f"{row.trial_id}: {type(error).__name__}: {error}"])
         return Published(1, len(trial.results), [f"{row.trial_id}: {said}" for said in trial.skipped])
+
+    def _trace(self, row: TrialOutcome) -> Trajectory | None:
+        """What the agent left. Nothing that it wrote keeps its trial from being published."""
+        try:
+            return read_trace(self._artifacts, row)
+        except NotFound:
+            return None
+        except HarborAssetsError:
+            raise  # a store that does not answer: the trace is there, and the next try reads it
+        except Exception:
+            log.exception("the trace of %s of %s is left out", row.trial_id, row.run_id)
+            return None
 
     # --- when the run is settled ------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Pure; the same row and trace give the same, so that what is published again repl
 trial has results: one that infrastructure or a verifier failed has its error, and never a 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from harbor_assets.domain.atif import ROOT, Trajectory
 from harbor_assets.domain.bundle import Diagnostic, Score
+from harbor_assets.domain.credentials import looks_like_key
 from harbor_assets.domain.digests import digest_of
 from harbor_assets.domain.experiments import DataType, EvaluatorResult, Session, SessionStatus
 from harbor_assets.domain.names import NAME_MAX
@@ -24,6 +25,7 @@ from harbor_assets.engine.bundle_rows import BundleRows
 
 LABEL_MAX = 400
 MESSAGE_MAX = 10_000  # characters of an error, a comment or the agent's last words
+UNSEEN = "(left out: it begins as a key does)"
 DIGEST = "outcome_digest"  # of a session's metadata: tells whether the row it was made of is the one of now
 
 
@@ -72,18 +74,20 @@ def trial_session(
         error_type=kind,
         error_message=message,
         final_message=_short(trajectory.final_message) if trajectory else None,
-        metadata={
-            "run_id": row.run_id,
-            "trial_id": row.trial_id,
-            "task": row.task,
-            "task_index": str(row.index),
-            "task_ref": row.task_ref,
-            "attempt": str(row.k),
-            "outcome": row.outcome.value,
-            "reason": row.reason.value,
-            "trial_key": row.trial_key,
-            DIGEST: row_digest(row),
-        },
+        metadata=shown(
+            {
+                "run_id": row.run_id,
+                "trial_id": row.trial_id,
+                "task": row.task,
+                "task_index": str(row.index),
+                "task_ref": row.task_ref,
+                "attempt": str(row.k),
+                "outcome": row.outcome.value,
+                "reason": row.reason.value,
+                "trial_key": row.trial_key,
+                DIGEST: row_digest(row),
+            }
+        ),
     )
     results, skipped = _results(session.session_id, spans[0].span_id, made.score(row))
     return TrialSession(session, spans, results, skipped)
@@ -188,6 +192,11 @@ def _comment(diagnostics: Sequence[Diagnostic], output: str) -> str | None:
     of_it = (each.message for each in diagnostics if each.details.get("output") == output)
     of_none = (each.message for each in diagnostics if "output" not in each.details)
     return _short(next(of_it, None) or next(of_none, None))
+
+
+def shown(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Metadata as a catalog takes it. A name may begin as keys of services do (`sk-learn-1`), which no record may."""
+    return {name: UNSEEN if looks_like_key(value) else whole(value) for name, value in metadata.items()}
 
 
 def _label(text: str) -> str:

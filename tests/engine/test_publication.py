@@ -329,3 +329,51 @@ def test_each_task_is_published_as_it_ends_and_everything_is_passed_on(w: World)
     assert len(w.sessions()) == 4
     with Publishing(w.publisher, run.model_copy(update={"plan": make_plan(["alpha"])}), heard) as listener:
         assert listener is heard
+
+
+def test_names_that_begin_as_keys_do_keep_nothing_from_being_published(w: World):
+    run = w.run(["alpha"], owner="hf_somebody", taskset_ref=f"sk-learn/hello#{'a' * 64}")
+    row = make_row(run.plan, 0).model_copy(update={"task": "sk-learn-fix"})
+    assert w.publisher.publish_trials(run, [row]).failed == ()
+    (session,) = w.sessions().values()
+    assert session.metadata["task"].startswith("(left out")
+    assert w.experiments.get_evaluation("default", EVALUATION).metadata["owner"].startswith("(left out")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"model_name": "\U000e0001" * 200, "metrics": {"prompt_tokens": 10**400, "cost_usd": 10**400}},
+        {"timestamp": "9999-12-31T23:59:59Z"},
+        {"timestamp": "0001-01-01T00:00:00+23:59"},
+        {"tool_calls": [{"function_name": "\U000e0001" * 500, "arguments": {"\ud800": ["\udfff"]}}]},
+        {"message": "\ud800", "reasoning_content": "\x00"},
+    ],
+)
+def test_what_an_agent_writes_keeps_its_trial_from_nothing(w: World, step: dict[str, Any]):
+    run = w.run(["alpha"])
+    row = make_row(run.plan, 0)
+    whole = {
+        "schema_version": "ATIF-v1.7",
+        "agent": {"name": "\U000e0001" * 300},
+        "steps": [{"source": "agent", **step}],
+    }
+    w.leave(row, "agent/trajectory.json", json.dumps(whole).encode())
+    published = w.publisher.publish_trials(run, [row])
+    assert (published.sessions, published.failed) == (1, ())
+    assert len(w.experiments.session_spans("default", f"{RUN_ID}:{row.trial_id}")) >= 2
+
+
+def test_a_store_that_does_not_answer_leaves_the_trial_for_later(w: World, monkeypatch: pytest.MonkeyPatch):
+    run = w.run(["alpha"])
+    row = make_row(run.plan, 0)
+    w.leave(row, "agent/trajectory.json", trajectory())
+
+    def silent(key: str) -> Any:
+        raise ServiceUnavailable("the bucket does not answer")
+
+    with monkeypatch.context() as down:
+        down.setattr(w.artifacts, "open", silent)
+        assert w.publisher.publish_trials(run, [row]).sessions == 0
+    assert end(w, run, [row]) is None
+    assert len(w.experiments.session_spans("default", f"{RUN_ID}:{row.trial_id}")) == 2
