@@ -402,6 +402,7 @@ class Services:
         """What a worker does with a run."""
         from harbor_assets.engine.bundles import BundleMaker
         from harbor_assets.engine.lifecycle import RunEngine
+        from harbor_assets.engine.regrading import RegradingRunner
         from harbor_assets.leaderboard.parquet import ParquetTables
         from harbor_assets.report import HtmlReport
         from harbor_assets.trials.harbor import HarborTrialRunner
@@ -410,7 +411,7 @@ class Services:
             runs=self.catalog,
             artifacts=self.artifacts,
             folders=self.folders,
-            runner=HarborTrialRunner(self._environment),
+            runner=RegradingRunner(HarborTrialRunner(self._environment), runs=self.catalog, artifacts=self.artifacts),
             bundles=BundleMaker(
                 tasks=self.catalog,
                 artifacts=self.artifacts,

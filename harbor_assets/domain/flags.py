@@ -24,6 +24,7 @@ class Flag(StrEnum):
     OUTPUT_CUT = "output_cut"
     FILES_NOT_KEPT = "files_not_kept"
     VERIFIER_AGAIN = "verifier_again"
+    REGRADED = "regraded"
 
 
 SOLUTION_EXIT = "solution_exit_"

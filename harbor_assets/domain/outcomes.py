@@ -65,6 +65,7 @@ class Reason(StrEnum):
     QUEUE_TIMEOUT = "queue_timeout"
     NEVER_STARTED = "never_started"
     RUN_STOPPED = "run_stopped"
+    WORK_NOT_KEPT = "work_not_kept"
 
 
 _REASONS: dict[Outcome, tuple[Reason, ...]] = {
@@ -104,7 +105,7 @@ _REASONS: dict[Outcome, tuple[Reason, ...]] = {
     Outcome.AGENT_SETUP_FAILED: (Reason.AGENT_SETUP_TIMEOUT, Reason.AGENT_SETUP_ERROR),
     Outcome.CANCELLED: (Reason.CANCELLED_BY_USER,),
     Outcome.EXPIRED: (Reason.RUN_DEADLINE, Reason.QUEUE_TIMEOUT),
-    Outcome.NOT_STARTED: (Reason.NEVER_STARTED, Reason.RUN_STOPPED),
+    Outcome.NOT_STARTED: (Reason.NEVER_STARTED, Reason.RUN_STOPPED, Reason.WORK_NOT_KEPT),
 }
 OUTCOME_OF: dict[Reason, Outcome] = {reason: outcome for outcome, reasons in _REASONS.items() for reason in reasons}
 

@@ -114,6 +114,8 @@ class RunPlan(Frozen):
     plan_version: Literal[1] = 1
     run_id: str = Field(pattern=RUN_ID)
     rerun_of: str | None = Field(default=None, pattern=RUN_ID)  # the ended run whose tasks these are, run again
+    # The ended run whose kept work this one verifies again, without an agent.
+    regrade_of: str | None = Field(default=None, pattern=RUN_ID, exclude_if=lambda run: run is None)
     workspace: str
     owner: str
     created_at: datetime

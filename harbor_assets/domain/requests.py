@@ -176,7 +176,8 @@ class RequestFile(Body):
 class RunRequest(Body):
     """The body of `POST .../agent-evaluate/runs`. `min_coverage`: the share of its trials that must be scored for the
     run's check to pass. `skipped` records what `--skip-invalid` left out of the suite;
-    `rerun_of` names the run of the same workspace whose tasks these are, run again."""
+    `rerun_of` names the run of the same workspace whose tasks these are, run again; `regrade_of` the one whose kept
+    work is verified again, without an agent."""
 
     spec: Spec
     execution: Execution = Execution()
@@ -184,6 +185,7 @@ class RunRequest(Body):
     min_coverage: MinCoverage | None = None
     skipped: list[SkippedTask] = []
     rerun_of: str | None = Field(default=None, pattern=RUN_ID)
+    regrade_of: str | None = Field(default=None, pattern=RUN_ID)
 
     def canonical(self) -> dict[str, Any]:
         """The request without what is as it would be anyway: two that mean the same are equal, also when a later

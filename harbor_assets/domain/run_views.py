@@ -21,6 +21,7 @@ def run_summary(
         id=run.id,
         workspace=plan.workspace,
         rerun_of=plan.rerun_of,
+        regrade_of=plan.regrade_of,
         phase=run.phase,
         result_state=run.result_state,
         taskset_ref=plan.taskset_ref,

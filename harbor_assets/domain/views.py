@@ -34,6 +34,7 @@ class RunSummary(Frozen):
     id: str
     workspace: str
     rerun_of: str | None = None
+    regrade_of: str | None = None
     phase: RunPhase
     result_state: ResultState
     taskset_ref: str
@@ -116,13 +117,15 @@ class Submitted(Frozen):
     """The answer of a submit. `created` is False if the idempotency key named this run before.
 
     `already_running`: the owner's other active runs of the same taskset. They do not block this one. `marks`: what
-    warned of its tasks when it was accepted.
+    warned of its tasks when it was accepted. `not_kept`: of a regrade, the tasks with trials of which nothing is kept,
+    as far as that is known before they are looked at.
     """
 
     run: RunSummary
     created: bool
     already_running: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
+    not_kept: tuple[str, ...] = ()
 
 
 class BundleFile(Frozen):

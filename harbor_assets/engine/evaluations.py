@@ -15,6 +15,7 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import ORACLE, RunPlan
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.preflight import RunCheck, RunChecked
+from harbor_assets.domain.regrades import Regrade
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun, not_scored, request_again, selected
 from harbor_assets.domain.resumes import Resumed
@@ -37,6 +38,7 @@ from harbor_assets.engine.ports import (
     Waits,
 )
 from harbor_assets.engine.recovery import Recovered, Recovery
+from harbor_assets.engine.regrades import regrade_request, regraded
 from harbor_assets.engine.results import Results, check_index, find_run
 from harbor_assets.engine.resuming import resume
 from harbor_assets.engine.solutions import without_solution
@@ -130,6 +132,10 @@ class Evaluations:
         if request.rerun_of is not None:
             find_run(self._runs, workspace, request.rerun_of)
         plan = self._planner.plan(workspace, request, owner=owner)
+        not_kept: Sequence[str] = ()
+        if request.regrade_of is not None:
+            old = find_run(self._runs, workspace, request.regrade_of)
+            plan, not_kept = regraded(plan, old, self._runs.outcomes(old.id), tasks=self._tasks)
         plan = plan.model_copy(update={"marks": self._warnings(plan)})
         if blocked := self._executions.blocked():
             raise StorageFull(blocked)
@@ -149,6 +155,7 @@ class Evaluations:
             created=created,
             already_running=tuple(same[:ALREADY_RUNNING_MAX]),
             marks=run.plan.marks,
+            not_kept=tuple(not_kept),
         )
 
     def _announce(self, run: Run) -> None:
@@ -188,6 +195,20 @@ class Evaluations:
             if not indexes:
                 raise Refused(f"Every trial of {run_id} was scored: nothing of it failed; {again}")
         request = request_again(run.plan, indexes)
+        return self.submit(workspace, request, idempotency_key=idempotency_key, owner=owner)
+
+    def regrade(
+        self,
+        workspace: str,
+        run_id: str,
+        asked: Regrade,
+        *,
+        idempotency_key: str | None = None,
+        owner: str | None = None,
+    ) -> Submitted:
+        """Verify again what an ended run kept, as a new run that names it. Raises as `submit`, `NotReady` for a run
+        that goes on, `Refused` where nothing of it can be verified again."""
+        request = regrade_request(find_run(self._runs, workspace, run_id), asked, tasks=self._tasks)
         return self.submit(workspace, request, idempotency_key=idempotency_key, owner=owner)
 
     def check(self, workspace: str, asked: RunCheck) -> RunChecked:

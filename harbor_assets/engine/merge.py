@@ -150,6 +150,7 @@ class BundleContent:
             "sandbox_notes": "; ".join(sandbox.notes),
             "sandbox_fingerprint": sandbox.fingerprint or "",
             "skipped_tasks": str(len(plan.skipped)),
+            "regrade_of": plan.regrade_of or "",
             "harbor_assets_version": plan.harbor_assets_version,
             **(plan.publication.labels() if plan.publication else {}),
         }

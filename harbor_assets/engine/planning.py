@@ -114,6 +114,7 @@ class RunPlanner:
         return RunPlan(
             run_id=run_id,
             rerun_of=request.rerun_of,
+            regrade_of=request.regrade_of,
             workspace=workspace,
             owner=owner or self._deployment.owner,
             created_at=self._clock(),

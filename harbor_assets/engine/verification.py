@@ -69,6 +69,8 @@ class Verifications:
 
 def _unfit(run: Run, agent: str) -> Sequence[Problem]:
     plan = run.plan
+    if plan.regrade_of is not None:
+        return [Problem(run.id, f"verified again what {plan.regrade_of} had kept; no agent ran in it")]
     if plan.agent.name != agent:
         return [Problem(run.id, f"ran the agent '{plan.agent.name}', not {agent}")]
     if plan.agent != AgentSpec(name=agent, version=plan.agent.version):

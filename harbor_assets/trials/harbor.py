@@ -7,14 +7,17 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbor_assets.domain.endings import Ending, TrialFacts, classify, trial_error
-from harbor_assets.domain.outcomes import TrialError
+from harbor_assets.domain.outcomes import Reason, TrialError
 from harbor_assets.domain.plans import PlannedTask, RunPlan, trial_id
+from harbor_assets.domain.regrades import SHARED
 from harbor_assets.trials.again import VerifierAgain
 from harbor_assets.trials.facts import Warnings, facts_of, sandbox_facts
+from harbor_assets.trials.kept import write_kept
 from harbor_assets.trials.output import cut_output
 
 if TYPE_CHECKING:
@@ -61,19 +64,35 @@ class HarborTrialRunner:
     async def run(self, plan: RunPlan, task: PlannedTask, k: int, *, source: Path, folder: Path) -> Ending:
         """See `engine.ports.TrialRunner`."""
         try:
-            return await self._run(plan, task, k, source, folder)
+            return await self._run(plan, task, k, source, folder, recorded=None)
         finally:
             cut_output(folder)  # a trial that is cancelled keeps its folder too
 
-    async def _run(self, plan: RunPlan, task: PlannedTask, k: int, source: Path, folder: Path) -> Ending:
+    async def regrade(
+        self, plan: RunPlan, task: PlannedTask, k: int, *, source: Path, recorded: Path, folder: Path
+    ) -> Ending:
+        """See `engine.regrade_ports.Regrader`."""
+        try:
+            return await self._run(plan, task, k, source, folder, recorded=recorded)
+        finally:
+            cut_output(folder)
+
+    async def _run(
+        self, plan: RunPlan, task: PlannedTask, k: int, source: Path, folder: Path, *, recorded: Path | None
+    ) -> Ending:
+        """One trial; with `recorded`, the folder of an earlier one, only its verifier."""
         from harbor.trial.trial import Trial
 
         try:
             config = self._config(plan, task, source, folder)
+            if recorded is not None:
+                config = _from_recorded(config, recorded)
             identity = uuid.uuid5(_TRIAL_NAMESPACE, f"{plan.run_id}/{trial_id(task, k)}")
             trial = await Trial.create(config, trial_id=identity)
         except Exception as error:  # noqa: BLE001 - whatever a task folder makes Harbor raise is the task's ending
             return classify(TrialFacts(create_error=_error_of(error), details=sandbox_facts(folder)))
+        if recorded is not None and _has_shared_verifier(trial):
+            return Ending(Reason.WORK_NOT_KEPT, SHARED, error=trial_error("WorkNotKept", SHARED))
         warnings = Warnings()
         trial.logger.addHandler(warnings)
         again = VerifierAgain(trial, plan, folder)
@@ -101,7 +120,12 @@ class HarborTrialRunner:
             more=again.remarks(),
             verifier_seconds=again.seconds,
         )
-        return classify(facts)
+        write_kept(folder)
+        if recorded is None:
+            return classify(facts)
+        if facts.error and facts.error.type == "RegradeError":
+            return Ending(Reason.WORK_NOT_KEPT, facts.error.message, error=facts.error, details=facts.details)
+        return classify(replace(facts, agent_setup_began=True, agent_began=True))  # by the trial that is recorded
 
     def _config(self, plan: RunPlan, task: PlannedTask, source: Path, folder: Path) -> "TrialConfig":
         from harbor.models.trial.config import AgentConfig, TaskConfig, TrialConfig
@@ -118,6 +142,18 @@ class HarborTrialRunner:
             environment_build_timeout_multiplier=_START_PATIENCE if plan.sandbox.kind == "kubernetes" else None,
             override_error_policy=dict.fromkeys(_NOT_GRADED, never),
         )
+
+
+def _from_recorded(config: "TrialConfig", recorded: Path) -> "TrialConfig":
+    from harbor.models.trial.config import SourceTrialConfig
+
+    return config.model_copy(update={"source_trial": SourceTrialConfig(action="regrade", type="local", path=recorded)})
+
+
+def _has_shared_verifier(trial: "Trial") -> bool:
+    from harbor.models.task.verifier_mode import task_has_any_shared_verifier
+
+    return task_has_any_shared_verifier(trial.task.config)
 
 
 def _outer_limit(trial: "Trial", verifier_runs: int) -> float | None:

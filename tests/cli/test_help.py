@@ -53,6 +53,7 @@ COMMANDS = [
     *((noun, verb) for noun in ("tasks", "runs") for verb in ("mark-bad", "unmark")),
     ("runs",),
     ("runs", "rerun"),
+    ("runs", "regrade"),
     ("runs", "resume"),
     *(
         ("runs", verb)

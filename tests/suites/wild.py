@@ -32,6 +32,7 @@ def in_steps(
     strategy: str | None = None,
     step: Mapping[str, str] | None = None,
     files: Mapping[str, str | bytes] | None = None,
+    **options: Any,
 ) -> Path:
     """A task in steps, each with tests that give its reward: step name -> what is echoed into reward.txt.
 
@@ -43,8 +44,9 @@ def in_steps(
         more[f"steps/{key}/instruction.md"] = f"Do the step {key}.\n"
         more[f"steps/{key}/solution/solve.sh"] = script(f"echo {key} >> /app/done.txt")
         more[f"steps/{key}/tests/test.sh"] = script(f"grep -qx {key} /app/done.txt && {reward(value)}")
-    top = {"multi_step_reward_strategy": strategy} if strategy else {}
-    return make_task(root, name, solve=None, top=top, toml_extra=tables, files={**more, **(files or {})})
+    top: dict[str, Any] = {"multi_step_reward_strategy": strategy} if strategy else {}
+    top |= options.pop("top", {})
+    return make_task(root, name, solve=None, top=top, toml_extra=tables, files={**more, **(files or {})}, **options)
 
 
 def steps_by_mean(root: Path, name: str = "steps-mean") -> Path:

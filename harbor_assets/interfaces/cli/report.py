@@ -143,6 +143,7 @@ def print_facts(run: RunSummary, out: Output) -> None:
     facts = [
         ("Run", run.id),
         *([("Rerun of", run.rerun_of)] if run.rerun_of else []),
+        *([("Regrades", run.regrade_of)] if run.regrade_of else []),
         ("Phase", f"{run.phase}, results {run.result_state}{STALE if run.stale else ''}"),
         ("Taskset", run.taskset_ref),
         ("Agent", run.agent),

@@ -328,6 +328,47 @@ def resume(
     raise typer.Exit(go_on(run_id, where=(workspace, base_url), wait=wait, out=Output(json=json)))
 
 
+@app.command(epilog=examples("runs regrade RUN_ID --wait", "runs regrade RUN_ID --tasks 3,7 --taskset my-suite"))
+def regrade(
+    run_id: RunId,
+    tasks: Tasks = None,
+    taskset: Annotated[
+        str | None,
+        typer.Option(
+            "--taskset",
+            metavar="REF",
+            help="Whose tests. [default: the newest taskset of the tasks' newest revisions]",
+            show_default=False,
+        ),
+    ] = None,
+    idempotency_key: IdempotencyKey = None,
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the new run and exit with how it ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Run verifiers alone on what an ended run kept of its agent's work, as a new run that names the old one.
+
+    No agent runs, and none is paid. What a task's artifacts hold is verified again if its verifier has a sandbox of its
+    own; trials of which nothing was kept end not_started (work_not_kept). Exit codes as those of submit.
+    """
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.submit import grade_again
+
+    out = Output(json=json)
+    raise typer.Exit(
+        grade_again(
+            run_id,
+            tasks=tasks,
+            taskset=taskset,
+            idempotency_key=idempotency_key,
+            where=(workspace, base_url),
+            wait=wait,
+            out=out,
+        )
+    )
+
+
 @app.command(epilog=examples("runs cancel RUN_ID"))
 def cancel(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
     """Stop a run. Trials that were scored stay scored, and are merged into its bundle."""

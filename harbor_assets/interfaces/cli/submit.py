@@ -21,6 +21,7 @@ from harbor_assets.interfaces.cli.session import Session, open_session
 from harbor_assets.interfaces.cli.signals import remembered
 from harbor_assets.interfaces.cli.source import Choice, Chosen
 
+NOT_KEPT_SHOWN = 10
 INDEXES_SHOWN = 10  # pairs on one line; `runs tasks` prints all
 
 
@@ -126,6 +127,35 @@ def run_again(
             submitted = send_once(session, send, idempotency_key)
             run = submitted.run
             out.line(f"Rerun of {run_id}: {counted(run.n_tasks, 'task')} of {run.taskset_ref}")
+            _tell_accepted(submitted, out)
+            out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
+        return _end(session, submitted, out, wait=wait, interrupted=interrupted())
+
+
+def grade_again(
+    run_id: str,
+    *,
+    tasks: str | None,
+    taskset: str | None,
+    idempotency_key: str | None,
+    where: tuple[str | None, str | None],
+    wait: bool,
+    out: Output,
+) -> int:
+    """Verify again what a run kept, as a new run. `where`: workspace and base URL. Returns the exit code."""
+    if idempotency_key is not None:
+        check_key(idempotency_key)
+    select = None if tasks is None else tasks.split(",")
+    with open_session(*where) as session:
+        with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
+            send = partial(session.evaluator.runs.regrade, run_id, select=select, taskset=taskset)
+            submitted = send_once(session, send, idempotency_key)
+            run = submitted.run
+            out.line(f"Regrade of {run_id}: {counted(run.n_tasks, 'task')}, by the tests of {run.taskset_ref}")
+            for text in submitted.not_kept[:NOT_KEPT_SHOWN]:
+                out.line(f"Nothing kept: {text}")
+            if len(submitted.not_kept) > NOT_KEPT_SHOWN:
+                out.line(f"Nothing kept: {len(submitted.not_kept) - NOT_KEPT_SHOWN} more tasks; --json has all of them")
             _tell_accepted(submitted, out)
             out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
         return _end(session, submitted, out, wait=wait, interrupted=interrupted())

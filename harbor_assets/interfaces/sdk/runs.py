@@ -12,6 +12,7 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import SandboxWord
 from harbor_assets.domain.preflight import RunCheck, RunChecked
 from harbor_assets.domain.publication import read_dataset
+from harbor_assets.domain.regrades import Regrade
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun
 from harbor_assets.domain.resumes import Resumed
@@ -107,6 +108,25 @@ class AsyncRuns(AsyncRunResults):
         asked = Rerun(which="failed" if failed else "all", select=None if select is None else [*select])
         headers = self._key(idempotency_key)
         return await self._send(Submitted, "POST", self._run(workspace, run_id, "rerun"), asked, brief=True, **headers)
+
+    async def regrade(
+        self,
+        run_id: str,
+        *,
+        select: Sequence[str] | None = None,
+        taskset: str | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> Submitted:
+        """Run the verifiers alone on what an ended run kept of its agent's work, as a new run whose `regrade_of` names
+        it: of all tasks, or those that `select` names; with the tests of `taskset`, by default the newest.
+
+        Raises as `submit`, `NotReady` for a run that goes on, `Refused` where nothing can be verified again.
+        """
+        asked = Regrade(select=None if select is None else [*select], taskset=taskset)
+        headers = self._key(idempotency_key)
+        path = self._run(workspace, run_id, "regrade")
+        return await self._send(Submitted, "POST", path, asked, brief=True, **headers)
 
     def _key(self, key: str | None) -> dict[str, str]:
         if key is None and self._client.base_url is not None:
@@ -233,6 +253,7 @@ class Runs(Blocking):
     list = blocking_page(AsyncRuns.list)
     tasks = blocking_page(AsyncRuns.tasks)
     rerun = blocking(AsyncRuns.rerun)
+    regrade = blocking(AsyncRuns.regrade)
     cancel = blocking(AsyncRuns.cancel)
     resume = blocking(AsyncRuns.resume)
     logs = blocking(AsyncRuns.logs)

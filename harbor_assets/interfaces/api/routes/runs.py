@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
+from harbor_assets.domain.regrades import Regrade
 from harbor_assets.domain.requests import ATTEMPTS_MAX, KEY_MAX, RunRequest
 from harbor_assets.domain.reruns import Rerun
 from harbor_assets.domain.resumes import Resumed
@@ -102,6 +103,23 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """Run tasks of a run again with its settings, as a new run that names it; statuses as of a submit."""
         need_reader(of_refs([evaluations.get(workspace, run_id).taskset_ref], workspace))
         submitted = evaluations.rerun(workspace, run_id, body, idempotency_key=idempotency_key, owner=owner())
+        return model(submitted, 201 if submitted.created else 200)
+
+    @router.post(
+        "/{run_id}/regrade",
+        response_model=Submitted,
+        status_code=201,
+        responses={200: {"description": "Submitted before"}},
+    )
+    def regrade(
+        workspace: Name,
+        run_id: Name,
+        body: Regrade,
+        idempotency_key: Annotated[str | None, Header(max_length=KEY_MAX, min_length=1)] = None,
+    ) -> Response:
+        """Verify again what an ended run kept, as a new run that names it; statuses as of a submit."""
+        need_reader(of_refs([evaluations.get(workspace, run_id).taskset_ref, body.taskset], workspace))
+        submitted = evaluations.regrade(workspace, run_id, body, idempotency_key=idempotency_key, owner=owner())
         return model(submitted, 201 if submitted.created else 200)
 
     @router.get("", response_model=Listed[RunSummary])
