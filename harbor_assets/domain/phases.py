@@ -51,6 +51,7 @@ class ExitCode(IntEnum):
     NONE_SCORED = 4  # or the run failed
     CANCELLED = 5
     EXPIRED = 6
+    GATE = 7  # a condition of --fail-if holds
     IDEMPOTENCY_CONFLICT = 9
     INTERRUPTED = 130  # the run goes on
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from harbor_assets.domain.comparison import Comparison
 from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused, StorageFull
 from harbor_assets.domain.marks import Mark, warnings
 from harbor_assets.domain.outcomes import TrialOutcome
@@ -24,6 +25,7 @@ from harbor_assets.domain.runs import Run
 from harbor_assets.domain.views import LogChunk, RunStatus, RunSummary, Submitted, TaskView
 from harbor_assets.domain.waiting import RunWaits
 from harbor_assets.engine.admission_ports import GatedRuns
+from harbor_assets.engine.comparing import compare_runs
 from harbor_assets.engine.mark_ports import MarkCatalog
 from harbor_assets.engine.planning import Deployment, ImagesOf, RunPlanner
 from harbor_assets.engine.ports import (
@@ -279,6 +281,10 @@ class Evaluations:
     def outcomes(self, workspace: str, run_id: str) -> Sequence[TrialOutcome]:
         """The outcome rows so far."""
         return self._runs.outcomes(find_run(self._runs, workspace, run_id).id)
+
+    def compare(self, workspace: str, first: str, second: str) -> Comparison:
+        """The second run held against the first, task by task. Raises as `compare_runs`."""
+        return compare_runs(self._runs, workspace, first, second)
 
     def logs(self, workspace: str, run_id: str, *, task: int | None = None, offset: int = 0) -> LogChunk:
         """The run's own log, or the log of one task's trials, from a byte offset; where nothing more is there yet, with

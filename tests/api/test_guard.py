@@ -64,6 +64,7 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/resume": {"POST": W},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/regrade": {"POST": W},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/outcomes": {"GET": R},
+    f"{EVALS}/agent-evaluate/runs/{{run_id}}/compare/{{other}}": {"GET": R},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/bundle": {"GET": R},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/bundle/{{path:path}}": {"GET": R},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/tasks/{{index}}/bundle": {"GET": R},

@@ -41,6 +41,7 @@ THERE = {
     "key": "0" * 64,
     "path": "a/b",
     "table": "trials",
+    "other": "run-0000000000000000",
     "session_id": "run-1:t__1",
 }
 NAMES = {

@@ -48,6 +48,7 @@ COMMANDS = [
     ("leaderboard", "rebuild"),
     ("leaderboard", "export"),
     ("sql",),
+    ("runs", "compare"),
     ("marks",),
     ("lineage",),
     *((noun, verb) for noun in ("tasks", "runs") for verb in ("mark-bad", "unmark")),

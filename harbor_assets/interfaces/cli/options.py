@@ -6,6 +6,15 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout; everything else on stderr.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, as submit printed it.", show_default=False)]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        metavar="COND",
+        help="Exit with 7 if this holds, such as 'mean<0.5'; several with commas, or given again.",
+        show_default=False,
+    ),
+]
 Workspace = Annotated[
     str | None,
     typer.Option(

@@ -13,6 +13,7 @@ from harbor_assets.interfaces.cli.options import (
     Cpus,
     Exclude,
     Experiment,
+    FailIf,
     HarborDir,
     IdempotencyKey,
     Include,
@@ -187,16 +188,68 @@ def status(
             report.print_status(session, found, out)
 
 
-@app.command(epilog=examples("runs results RUN_ID", "runs results RUN_ID --json"))
-def results(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
-    """Show the scores of a run that has ended: means with their coverage, and every task's reward."""
+@app.command(
+    epilog=examples(
+        "runs results RUN_ID", "runs results RUN_ID --json", "runs results RUN_ID --fail-if 'mean<0.5,coverage<0.95'"
+    )
+)
+def results(
+    run_id: RunId,
+    fail_if: FailIf = None,
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Show the scores of a run that has ended: means with their coverage, and every task's reward.
+
+    Conditions of --fail-if name mean, mean_missing_as_zero, coverage, scored, unscored, cost_usd, duration_sec (of all
+    trials) or elapsed_sec. What is not known fails: the cost, if a trial does not know its own.
+    """
     from harbor_assets.interfaces.cli import report
+    from harbor_assets.interfaces.cli.comparing import check_gate, gate_results
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
+    check_gate(fail_if or ())
     with open_session(workspace, base_url) as session:
         report.print_results(session, run_id, out)
+        code = gate_results(session, run_id, fail_if or ())
+    raise typer.Exit(code)
+
+
+@app.command(
+    epilog=examples(
+        "runs compare RUN_A RUN_B",
+        "runs compare RUN_A RUN_B --json",
+        "runs compare RUN_A RUN_B --fail-if 'regressions>0,coverage<0.95'",
+    )
+)
+def compare(
+    first: Annotated[str, typer.Argument(metavar="RUN_A", help="The run that is held against.", show_default=False)],
+    second: Annotated[str, typer.Argument(metavar="RUN_B", help="The run that is judged.", show_default=False)],
+    fail_if: FailIf = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Look at conditions also where the runs are not comparable.")
+    ] = False,
+    workspace: Workspace = None,
+    base_url: BaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Hold a run against another: better and worse task by task, regressions, cost and time, and what chance allows.
+
+    The difference of the means has an interval and a paired test over the tasks that both have scored. Where the runs
+    were made under other conditions, what differs is said on stderr, and --fail-if is refused. Conditions name the
+    figures of `runs results --fail-if`, of RUN_B; with `first_` before them, of RUN_A; and wins, losses, ties,
+    regressions, tasks, difference, difference_low, difference_high, p.
+    """
+    from harbor_assets.interfaces.cli.comparing import print_comparison
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.session import open_session
+
+    with open_session(workspace, base_url) as session:
+        code = print_comparison(session, first, second, Output(json=json), fail_if=fail_if or (), anyway=anyway)
+    raise typer.Exit(code)
 
 
 @app.command(

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from harbor_assets.domain.bundle import BUNDLE_FOLDER, OUTCOME_SUMMARY, SUMMARY
+from harbor_assets.domain.comparison import Comparison
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import job_name
@@ -47,6 +48,15 @@ class AsyncRunResults(AsyncResource):
     async def outcomes(self, run_id: str, *, workspace: str | None = None) -> list[TrialOutcome]:
         """The outcome rows so far."""
         return await self._read_all(_OUTCOMES, self._run(workspace, run_id, "outcomes"))
+
+    async def compare(self, first: str, second: str, *, workspace: str | None = None) -> Comparison:
+        """The second run held against the first, both ended: task by task, with the difference of their means.
+
+        `comparable` is False where they were made under other conditions; `differences` names these. Raises `NotReady`,
+        `Refused` for runs that have no task in common.
+        """
+        check_run_id(second)
+        return await self._read(Comparison, self._run(workspace, first, "compare", segment(second)))
 
     async def results(self, run_id: str, *, workspace: str | None = None) -> Results:
         """The scores of an ended run. Raises `NotReady` while it goes on.

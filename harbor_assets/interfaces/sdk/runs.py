@@ -261,6 +261,7 @@ class Runs(Blocking):
     wait = blocking(AsyncRuns.wait)
     outcomes = blocking(AsyncRuns.outcomes)
     results = blocking(AsyncRuns.results)
+    compare = blocking(AsyncRuns.compare)
     trace = blocking(AsyncRuns.trace)
     bundle = blocking(AsyncRuns.bundle)
     bundle_files = blocking(AsyncRuns.bundle_files)

@@ -10,6 +10,7 @@ from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 
+from harbor_assets.domain.comparison import Comparison
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
@@ -154,6 +155,11 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """The run's tasks by index, those in `phase` only if given."""
         found = evaluations.tasks(workspace, run_id, phase=phase, page=page, page_size=page_size)
         return listed(found, dumped(found.items))
+
+    @router.get("/{run_id}/compare/{other}", response_model=Comparison)
+    def compare(workspace: Name, run_id: Name, other: Name) -> Response:
+        """The run `other` held against `run_id`, both ended: task by task, with the difference of their means."""
+        return model(evaluations.compare(workspace, run_id, other))
 
     @router.get("/{run_id}/outcomes", response_model=list[TrialOutcome])
     def outcomes(workspace: Name, run_id: Name) -> Response:
