@@ -1,8 +1,8 @@
 """Two runs task by task: what the second does better and worse than the first, and whether that may be chance.
 
 The first run is what the second is held against. A task's value is the mean reward of its scored trials; a task counts
-where both runs have one. It is a regression if the first run passed it and the second does not: passed is a task at
-least half of whose scored trials passed.
+where both runs have one. A loss is a regression if the first run passed the task and the second does not: passed is one
+of whose scored trials at least half passed.
 """
 
 from collections import defaultdict
@@ -188,7 +188,7 @@ def _task(name: str, ref: str, a: list[float], b: list[float]) -> ComparedTask:
         verdict = "only_first" if first is not None else "only_second" if second is not None else "neither"
         return ComparedTask(task=name, task_ref=ref, first=first, second=second, verdict=verdict)
     verdict = "win" if second > first else "loss" if second < first else "tie"
-    regression = _passed(a) and not _passed(b)
+    regression = verdict == "loss" and _passed(a) and not _passed(b)
     return ComparedTask(task=name, task_ref=ref, first=first, second=second, verdict=verdict, regression=regression)
 
 

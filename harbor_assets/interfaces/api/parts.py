@@ -50,11 +50,12 @@ def _tasksets(backend: Backend) -> "Iterable[APIRouter]":
 
 
 def _runs(backend: Backend) -> "Iterable[APIRouter]":
-    from harbor_assets.interfaces.api.routes.runs import check_router, going_on_router, runs_router
+    from harbor_assets.interfaces.api.routes.runs import check_router, compare_router, going_on_router, runs_router
 
     yield check_router(backend.evaluations)
     yield runs_router(backend.evaluations)
     yield going_on_router(backend.evaluations)
+    yield compare_router(backend.evaluations)
 
 
 def _marks(backend: Backend) -> "Iterable[APIRouter]":

@@ -74,6 +74,18 @@ def going_on_router(evaluations: Evaluations) -> APIRouter:
     return router
 
 
+def compare_router(evaluations: Evaluations) -> APIRouter:
+    """`/agent-evaluate/runs/{run_id}/compare`."""
+    router = APIRouter(prefix="/agent-evaluate/runs", tags=["runs"], route_class=StrictRoute)
+
+    @router.get("/{run_id}/compare/{other}", response_model=Comparison)
+    def compare(workspace: Name, run_id: Name, other: Name) -> Response:
+        """The run `other` held against `run_id`, both ended: task by task, with the difference of their means."""
+        return model(evaluations.compare(workspace, run_id, other))
+
+    return router
+
+
 def runs_router(evaluations: Evaluations) -> APIRouter:
     """`/agent-evaluate/runs`."""
     router = APIRouter(prefix="/agent-evaluate/runs", tags=["runs"], route_class=StrictRoute)
@@ -155,11 +167,6 @@ def runs_router(evaluations: Evaluations) -> APIRouter:
         """The run's tasks by index, those in `phase` only if given."""
         found = evaluations.tasks(workspace, run_id, phase=phase, page=page, page_size=page_size)
         return listed(found, dumped(found.items))
-
-    @router.get("/{run_id}/compare/{other}", response_model=Comparison)
-    def compare(workspace: Name, run_id: Name, other: Name) -> Response:
-        """The run `other` held against `run_id`, both ended: task by task, with the difference of their means."""
-        return model(evaluations.compare(workspace, run_id, other))
 
     @router.get("/{run_id}/outcomes", response_model=list[TrialOutcome])
     def outcomes(workspace: Name, run_id: Name) -> Response:
