@@ -80,7 +80,8 @@ def bootstrap(differences: Sequence[float]) -> float:
         values = [-value for value in values]
     if min(values) >= 0:  # only tasks without a difference could be drawn
         return min(1.0, max(floor, 2 * ((n - differing) / n) ** n))
-    return min(1.0, max(floor, 2 * _below_zero(values)))
+    below = _below_zero(values)
+    return min(1.0, max(floor, 2 * min(below, 1 - below)))
 
 
 def _below_zero(values: Sequence[float]) -> float:
