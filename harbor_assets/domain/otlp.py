@@ -43,7 +43,10 @@ _COMPLETION = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "
 _CACHED = (
     "gen_ai.usage.cache_read.input_tokens",
     "gen_ai.usage.cached_input_tokens",
+    "gen_ai.usage.cached_tokens",
+    "gen_ai.usage.input_cache_tokens",
     "llm.token_count.prompt_details.cache_read",
+    "llm.token_count.cached",
 )
 _COST = ("gen_ai.usage.cost", "gen_ai.usage.cost_usd", "llm.cost.total")
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
@@ -102,7 +105,7 @@ def _raw(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _read(span: Mapping[str, Any], reading: Reading) -> None:
-    found, has = span.get("spanId"), _attributes(span.get("attributes"))
+    found, has = span.get("spanId"), attributes_of(span.get("attributes"))
     if not isinstance(found, str) or not found:
         reading.left_out["spans"] += 1
         return
@@ -140,7 +143,8 @@ def _read(span: Mapping[str, Any], reading: Reading) -> None:
     )
 
 
-def _attributes(listed: Any) -> dict[str, Any]:
+def attributes_of(listed: Any) -> dict[str, Any]:
+    """The attributes of a span or a resource by name."""
     return {each["key"]: _value(each.get("value")) for each in _dicts(listed) if isinstance(each.get("key"), str)}
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from harbor_assets.domain.text import visible
-from harbor_assets.domain.traces import ID_MAX, SPANS_MAX, TEXT_MAX, Span, SpanKind, Usage, cut
+from harbor_assets.domain.traces import ID_MAX, SPANS_MAX, TEXT_MAX, TOKENS_MAX, Span, SpanKind, Usage, cut
 
 DOCUMENT_MAX_BYTES: Final = 32 * 1024 * 1024  # a larger trace is kept as evidence and not read
 TOTAL_TEXT_MAX: Final = 8_000_000  # characters of all the texts of one trace
@@ -15,7 +15,6 @@ ATTRIBUTE_MAX: Final = 4_000  # characters of one attribute
 ATTRIBUTES_MAX: Final = 60  # of one span
 _AMOUNT_MAX: Final = 1e12  # US dollars of one call
 _YEAR_MAX: Final = 2200
-_COUNT_MAX: Final = 2**62
 
 
 class Reading:
@@ -82,7 +81,7 @@ class Reading:
         """A number of tokens; None, and counted, if it is none that can be counted with."""
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= TOKENS_MAX:
             return value
         self.left_out["numbers"] += value is not None
         return None

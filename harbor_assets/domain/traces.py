@@ -3,6 +3,7 @@
 Texts of strangers: cut to a length, kept as they are, shown with care by whoever shows them.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -104,14 +105,15 @@ def usage_of(spans: Sequence[Span]) -> Usage:
 
 
 def added(parts: Iterable[Usage]) -> Usage:
-    """The sum of each member over the parts that know it; None where none does."""
+    """The sum of each member over the parts that know it; None where none does, and for one that no number holds."""
     found: dict[str, int | float] = {}
     for part in parts:
         for name in Usage.model_fields:
             value = getattr(part, name)
             if value is not None:
                 found[name] = found.get(name, 0) + value
-    return Usage.model_validate(found)
+    most = {"cost_usd": sys.float_info.max}
+    return Usage.model_validate({name: sum_ for name, sum_ in found.items() if sum_ <= most.get(name, TOKENS_MAX)})
 
 
 def _topmost(spans: Sequence[Span]) -> list[Span]:

@@ -84,6 +84,8 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{INTAKE}/sessions/{{session_id}}": {"GET": R},
     f"{INTAKE}/sessions/{{session_id}}/spans": {"GET": R},
     f"{INTAKE}/evaluator-results": {"POST": W},
+    f"{INTAKE}/ingest/atif": {"POST": W},
+    f"{INTAKE}/ingest/otlp/v1/traces": {"POST": W},
     f"{FILES}/filesets": {"POST": W},
     f"{FILES}/filesets/{{name}}": {"GET": R},
     f"{FILES}/filesets/{{name}}/-/{{path:path}}": {"GET": R, "HEAD": R, "PUT": W},

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbor_assets.domain.otlp import read_otlp, read_otlp_lines, single_root
-from harbor_assets.domain.traces import usage_of
+from harbor_assets.domain.traces import Usage, usage_of
 
 
 def value(of: Any) -> dict[str, Any]:
@@ -110,3 +110,10 @@ hostile = st.fixed_dictionaries(
 @given(st.lists(hostile, max_size=4))
 def test_nothing_that_a_stranger_writes_breaks_it(spans: list[Any]):
     json.dumps([span.model_dump(mode="json") for span in read_otlp([export(*spans)])])
+
+
+def test_more_tokens_than_any_number_holds_are_left_out_and_counted():
+    (only,) = read_otlp([export(span("a", gen_ai__usage__input_tokens=2**60, gen_ai__usage__output_tokens=1))])
+    assert (only.prompt_tokens, only.completion_tokens, only.attributes["numbers_left_out"]) == (None, 1, "1")
+    many = [span(f"s{n}", gen_ai__usage__input_tokens=2**53, gen_ai__usage__cost=1.5e308) for n in range(2)]
+    assert usage_of(read_otlp([export(*many)])) == Usage()  # no sum of them can be kept

@@ -1,6 +1,6 @@
 """Examples for the description of experiments and what is published to them."""
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi.openapi.models import Example
 
@@ -75,4 +75,72 @@ RESULTS: Final[dict[str, Example]] = {
             "comment": "the judge's answer could not be read",
         },
     },
+}
+ATIF: Final[dict[str, Example]] = {
+    "trajectory": {
+        "summary": "A trial of an agent, with its rewards",
+        "value": {
+            "schema_version": "ATIF-v1.5",
+            "session_id": "run-0123456789abcdef:hello__1",
+            "evaluation_context": {"evaluation_id": "codex-run-1", "test_case_id": "org/hello"},
+            "agent": {"name": "codex", "version": "1.0.0", "model_name": "provider/model"},
+            "final_metrics": {"total_prompt_tokens": 51701, "total_completion_tokens": 255, "total_cost_usd": 0.26},
+            "extra": {"verifier_result": {"rewards": {"correctness": 0.75, "structure": 1.0}}},
+            "steps": [
+                {"step_id": 1, "timestamp": "2026-01-01T00:00:00Z", "source": "user", "message": "Say hello."},
+                {
+                    "step_id": 2,
+                    "timestamp": "2026-01-01T00:00:01Z",
+                    "source": "agent",
+                    "message": "Done.",
+                    "tool_calls": [{"tool_call_id": "c1", "function_name": "bash", "arguments": {"command": "ls"}}],
+                    "observation": {"results": [{"source_call_id": "c1", "content": "hello.txt"}]},
+                    "metrics": {"prompt_tokens": 51701, "completion_tokens": 255, "cost_usd": 0.26},
+                },
+            ],
+        },
+    },
+}
+OTLP: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/x-protobuf": {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"resourceSpans": {"type": "array", "items": {"type": "object"}}},
+                    "required": ["resourceSpans"],
+                },
+                "example": {
+                    "resourceSpans": [
+                        {
+                            "resource": {
+                                "attributes": [
+                                    {"key": "nemo.experiment.id", "value": {"stringValue": "codex-run-1"}},
+                                    {"key": "nemo.test_case.id", "value": {"stringValue": "org/hello"}},
+                                ]
+                            },
+                            "scopeSpans": [
+                                {
+                                    "spans": [
+                                        {
+                                            "traceId": "5b8efff798038103d269b633813fc60c",
+                                            "spanId": "eee19b7ec3c1b174",
+                                            "name": "chat",
+                                            "startTimeUnixNano": "1767225600000000000",
+                                            "endTimeUnixNano": "1767225601000000000",
+                                            "attributes": [
+                                                {"key": "gen_ai.usage.input_tokens", "value": {"intValue": "24"}}
+                                            ],
+                                        }
+                                    ]
+                                }
+                            ],
+                        }
+                    ]
+                },
+            },
+        },
+    }
 }

@@ -103,10 +103,12 @@ def _experiments(backend: Backend) -> "Iterable[APIRouter]":
         experiments_router,
         sessions_router,
     )
+    from harbor_assets.interfaces.api.routes.ingest import ingest_router
 
     yield experiments_router(backend.experiments)
     yield evaluations_router(backend.experiments)
     yield sessions_router(backend.experiments)
+    yield ingest_router(backend.experiments)
 
 
 def _files(backend: Backend) -> "Iterable[APIRouter]":
@@ -126,6 +128,11 @@ PARTS = (
     Part("leaderboard", BASE, ("/leaderboard",), _leaderboard),
     Part("lineage", BASE, ("/lineage",), _lineage),
     Part("projects", BASE, ("/projects",), _projects),
-    Part("experiments", INTAKE, ("/experiments", "/evaluations", "/sessions", "/evaluator-results"), _experiments),
+    Part(
+        "experiments",
+        INTAKE,
+        ("/experiments", "/evaluations", "/sessions", "/evaluator-results", "/ingest"),
+        _experiments,
+    ),
     Part("files", FILES, ("/filesets",), _files),
 )
