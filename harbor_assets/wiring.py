@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.lifecycle import RunEngine
     from harbor_assets.engine.lineage import Lineages
     from harbor_assets.engine.marking import Marking
+    from harbor_assets.engine.notices import Notices
     from harbor_assets.engine.ports import Profiles, SandboxChooser, TaskFolders, TaskVerifier, Waits
     from harbor_assets.engine.publication import Publisher
     from harbor_assets.engine.ranking import Rankings
@@ -201,7 +202,7 @@ class Services:
             home=self.settings.home,
             locks_folder=self.settings.locks,
             logs_folder=self.settings.logs,
-            environment=self.settings.for_child(os.environ),
+            environment=self.settings.for_worker(os.environ),
             reap=self._reap,
         )
 
@@ -315,6 +316,25 @@ class Services:
             mentions=self.catalog,
             keys=self.catalog,
             staleness=self.staleness,
+        )
+
+    @cached_property
+    def notices(self) -> "Notices | None":
+        """What is told of ended runs; None where nobody is to be told."""
+        settings = self.settings
+        if not settings.webhook_url:
+            return None
+        from harbor_assets.domain.notices import Event
+        from harbor_assets.engine.notices import Notices
+        from harbor_assets.webhook import Webhook
+
+        return Notices(
+            runs=self.catalog,
+            ended=self.catalog,
+            mentions=self.catalog,
+            keys=self.catalog,
+            messenger=Webhook(settings.webhook_url, settings.webhook_format, timeout=settings.webhook_timeout_seconds),
+            events=[Event(name) for name in settings.webhook_events.split(",")],
         )
 
     @cached_property

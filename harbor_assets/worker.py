@@ -20,6 +20,7 @@ from harbor_assets.engine.lifecycle import Settled
 from harbor_assets.local import locks
 from harbor_assets.local.instance import open_instance
 from harbor_assets.settings import Settings
+from harbor_assets.settings.model import WEBHOOK_URL
 from harbor_assets.wiring import Services, wire
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     _set_up_log()
     try:
         settings = Settings.load()
+        os.environ.pop(WEBHOOK_URL, None)  # trials may be given variables by name
         settings.prepare_home()
         _work(wire(settings), run_id)
     except HarborAssetsError as error:
@@ -95,6 +97,7 @@ def _work(services: Services, run_id: str) -> None:
         engine.finish(run_id, settled)  # last of all: a terminal run is never looked at again
         _retire(instance, services)
     log.info("%s is %s, result %s", run_id, settled.phase, settled.state)
+    _notify(services, run_id)
     services.artifacts.sweep()
 
 
@@ -209,6 +212,15 @@ def _retire(instance: "dg.DagsterInstance", services: Services) -> None:
             log.info("%s", retired)
     except Exception:
         log.exception("partitions of old runs were not retired; the next run tries again")
+
+
+def _notify(services: Services, run_id: str) -> None:
+    """The run has ended: what goes wrong from here on is only said."""
+    try:
+        for line in services.notices.tell(run_id) if services.notices else ():
+            log.warning("%s", line)
+    except Exception:
+        log.exception("nobody was told that %s has ended", run_id)
 
 
 class _Publications(threading.Thread):

@@ -8,6 +8,7 @@ from harbor_assets.jobs import settle as settle_job
 from harbor_assets.partitions import RUN_TAG, RUNS
 from harbor_assets.settings import Settings
 from harbor_assets.wiring import wire
+from sensors.notifications import notification_sensor
 from sensors.publications import publication_sensor
 from sensors.retention import retention_sensor
 from sensors.trials import trial_sensor
@@ -61,7 +62,9 @@ def deployment_sensors(settings: Settings) -> list[dg.SensorDefinition]:
             context.log.info(line)
         return _say(lines)
 
-    return [settle, deadlines, reaper, publication_sensor(settings), trial_sensor(settings), retention_sensor(settings)]
+    told = [notification_sensor(settings)] if settings.webhook_url else []
+    followed = [publication_sensor(settings), trial_sensor(settings), *told]
+    return [settle, deadlines, reaper, *followed, retention_sensor(settings)]
 
 
 def _say(lines: Sequence[str]) -> dg.SkipReason:

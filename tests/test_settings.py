@@ -182,3 +182,16 @@ def test_other_programs_of_ours_get_the_settings_and_no_token(tmp_path: Path):
     child = settings.for_child({"PATH": "/bin", "HARBOR_ASSETS_TOKEN": "hunter2", "HARBOR_ASSETS_OWNER": "bob"})
     assert (child["PATH"], child["HARBOR_ASSETS_OWNER"]) == ("/bin", "ann")
     assert "hunter2" not in str(child) + repr(settings) + str(settings.describe())
+
+
+def test_the_webhooks_address_goes_to_workers_alone_and_is_shown_nowhere() -> None:
+    url = "https://hooks.example.org/s3cr3t"
+    settings = Settings.load({"HARBOR_ASSETS_WEBHOOK_URL": url, "HARBOR_ASSETS_WEBHOOK_EVENTS": "failed, ended,failed"})
+    assert settings.webhook_events == "failed,ended"
+    assert "HARBOR_ASSETS_WEBHOOK_URL" not in settings.for_child({"HARBOR_ASSETS_WEBHOOK_URL": url})
+    assert settings.for_worker({})["HARBOR_ASSETS_WEBHOOK_URL"] == url
+    assert "s3cr3t" not in repr(settings) + str(settings.describe())
+    for bad in ("hooks.example.org/s3cr3t", "https://me:s3cr3t@example.org/", "https://e.org/s3cr3t\nX: y"):
+        with pytest.raises(Refused) as refused:
+            Settings.load({"HARBOR_ASSETS_WEBHOOK_URL": bad})
+        assert "s3cr3t" not in str(refused.value)

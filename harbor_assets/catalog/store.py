@@ -5,6 +5,7 @@ from typing import Self
 
 from harbor_assets.catalog.admissions import SqlAdmissions
 from harbor_assets.catalog.database import BUSY_SECONDS, Database
+from harbor_assets.catalog.ended import SqlEnded
 from harbor_assets.catalog.experiments import SqlExperiments
 from harbor_assets.catalog.images import SqlImages
 from harbor_assets.catalog.keys import SqlKeys
@@ -23,6 +24,7 @@ class Catalog(
     SqlRuns,
     SqlKeys,
     SqlMentions,
+    SqlEnded,
     SqlOutcomes,
     SqlAdmissions,
     SqlImages,
@@ -30,8 +32,8 @@ class Catalog(
     SqlMarks,
     SqlExperiments,
 ):
-    """`TaskCatalog`, `ProjectCatalog`, `GatedRuns`, `KeyedRuns`, `MentionCatalog`, `ImageCatalog`, `MetricCatalog`,
-    `EvalCatalog`, `MarkCatalog` and `ExperimentCatalog` on one database. Shared between threads."""
+    """`TaskCatalog`, `ProjectCatalog`, `GatedRuns`, `KeyedRuns`, `MentionCatalog`, `EndedRuns`, `ImageCatalog`,
+    `MetricCatalog`, `EvalCatalog`, `MarkCatalog` and `ExperimentCatalog` on one database. Shared between threads."""
 
     @classmethod
     def open(cls, url: str, *, busy_seconds: float = BUSY_SECONDS) -> Self:

@@ -23,6 +23,7 @@ from harbor_assets.settings.variables import (
     Variable,
 )
 
+WEBHOOK_URL = PREFIX + "WEBHOOK_URL"
 TEST_PREFIX = PREFIX + "TEST_"  # belongs to the test suite, so it is not a misspelled setting
 _QUOTED_MAX = 200  # of a bad value: enough to recognise it by
 
@@ -71,6 +72,10 @@ class Settings:
     trial_variables: str = ""
     docker_config: str = ""
     access: str = ""
+    webhook_url: str = field(default="", repr=False)
+    webhook_format: Literal["generic", "slack"] = "generic"
+    webhook_events: str = "ended,failed,regressed"
+    webhook_timeout_seconds: float = 10.0
     token: str = field(default="", repr=False)
     context: str = ""
     allow_remote: bool = False
@@ -128,6 +133,12 @@ class Settings:
         """The environment of another program of ours: `environ` with these settings, without what is for us alone."""
         ours = {variable.name for variable in VARIABLES if variable.secret}
         return {name: text for name, text in environ.items() if name not in ours} | self.as_environ()
+
+    def for_worker(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """As `for_child`, with what a run's worker needs beside; it takes that out of its environment at its start, as
+        trials may be given variables by name."""
+        webhook = {WEBHOOK_URL: self.webhook_url} if self.webhook_url else {}
+        return self.for_child(environ) | webhook
 
     def warnings(self) -> list[str]:
         """One sentence for each variable that looks like a setting and is none."""

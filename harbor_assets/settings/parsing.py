@@ -95,6 +95,28 @@ def token(text: str) -> str:
     return text
 
 
+WEBHOOK_EVENTS = ("ended", "failed", "regressed")  # kept equal to domain/notices.py by a test
+
+
+def webhook_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@]+(/[\x21-\x7e]*)?", text) or len(text) > 4096:
+        raise BadValue("must be http://... or https://... with a host, without a user, blanks or line breaks")
+    return text
+
+
+def webhook_format(text: str) -> str:
+    if text not in ("generic", "slack"):
+        raise BadValue("must be generic or slack")
+    return text
+
+
+def webhook_events(text: str) -> str:
+    names = [name.strip() for name in text.split(",")]
+    if all(name in WEBHOOK_EVENTS for name in names):
+        return ",".join(dict.fromkeys(names))
+    raise BadValue(f"must be some of {', '.join(WEBHOOK_EVENTS)}, by commas")
+
+
 def whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harbor_assets.settings.parsing import (
+    WEBHOOK_EVENTS,
     artifacts_url,
     buildkit,
     catalog_url,
@@ -24,6 +25,9 @@ from harbor_assets.settings.parsing import (
     switch,
     token,
     variables,
+    webhook_events,
+    webhook_format,
+    webhook_url,
     whole,
     workspace,
 )
@@ -45,6 +49,7 @@ MAX_CONCURRENT = 20  # task Jobs of one run at once, on a cluster
 QUEUE_TIMEOUT_SECONDS = 48 * 3600  # how long a run may wait for its first slot
 SETTLE_SECONDS = 5.0  # an ended run is merged within a moment; looking costs two small queries
 REAP_SECONDS = 60.0  # leftovers of ended runs are rare, and finding them lists the whole namespace
+_WEBHOOK_TIMEOUT_SECONDS = 10.0
 _POLL_RANGE = (0.01, 60.0)  # below, a poll is a busy loop; above, "within seconds" is not kept
 
 
@@ -204,6 +209,26 @@ VARIABLES: tuple[Variable, ...] = (
         "access file of `serve`: which tokens may do what in which workspaces; empty: nobody is asked who they are",
         optional_file,
         lambda _: "",
+    ),
+    Variable(
+        "webhook_url",
+        "webhook that is told of ended runs (docs/notifications.md); empty: nobody is",
+        webhook_url,
+        lambda _: "",
+        secret=True,
+    ),
+    Variable("webhook_format", "what the webhook reads: generic or slack", webhook_format, lambda _: "generic"),
+    Variable(
+        "webhook_events",
+        "what the webhook is told, by commas: ended, failed, regressed",
+        webhook_events,
+        lambda _: ",".join(WEBHOOK_EVENTS),
+    ),
+    Variable(
+        "webhook_timeout_seconds",
+        "how long the webhook may take to answer",
+        seconds(0.1, 60.0),
+        lambda _: _WEBHOOK_TIMEOUT_SECONDS,
     ),
     Variable("token", "token that commands show to a service", token, lambda _: "", secret=True),
     Variable("context", "saved service that commands talk to, by name; local: this home", str, lambda _: ""),

@@ -14,6 +14,7 @@ from harbor_assets.domain.runs import RunMarks
 from harbor_assets.engine.admission_ports import GatedRuns
 from harbor_assets.engine.benchmark_ports import KeyedRuns
 from harbor_assets.engine.lineage_ports import MentionCatalog
+from harbor_assets.engine.notice_ports import EndedRuns
 from harbor_assets.engine.ports import RunCatalog
 from tests.catalog.samples import A, B, outcome, plan
 
@@ -320,3 +321,13 @@ def test_runs_are_found_by_what_their_plans_name(catalog: RunCatalog) -> None:
     assert ([each.id for each in found.items], found.total) == ([ids[2], ids[1]], 3)
     for text in (f'"{ref[:-1]}"', f'"{ref.replace("suite", "s%")}"', f'"{ref.upper()}"'):
         assert not mentions.runs_mentioning(workspace, text, limit=5).items
+
+
+def test_ended_runs_are_found_by_when_they_ended(catalog: RunCatalog) -> None:
+    ended: EndedRuns = catalog  # type: ignore[assignment]  # every catalog is both
+    ids = [accepted(catalog) for _ in range(4)]
+    for hour, run_id in zip((2, 0, 1), ids, strict=False):
+        catalog.finish(run_id, RunPhase.FAILED, ResultState.NONE, at=NOON + timedelta(hours=hour))
+    found = ended.ended_since(NOON + timedelta(hours=1), limit=5)
+    assert [tuple(each) for each in found] == [(NOON + timedelta(hours=1), ids[2]), (NOON + timedelta(hours=2), ids[0])]
+    assert [each.run_id for each in ended.ended_since(NOON, limit=1)] == [ids[1]]

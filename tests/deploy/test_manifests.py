@@ -213,7 +213,12 @@ def test_what_an_install_generated_counts_before_what_the_overlay_brings(overlay
     }
     store = ["harbor-assets-object-store"]
     for name, _, container in containers(overlay):
-        alone = {"harbor-assets-egress": both["egress"], "harbor-assets-postgres": both["database"]}
+        alone = {
+            "harbor-assets-egress": both["egress"],
+            "harbor-assets-postgres": both["database"],
+            # The sensors run there, and nobody else is to know where others are told.
+            "harbor-assets-code": [*both["database"], *store, *(["harbor-assets-webhook"] * (name.endswith("/code")))],
+        }
         assert secret_names(container["envFrom"]) == alone.get(name.split("/")[0], both["database"] + store), name
         assert not any("secretKeyRef" in v.get("valueFrom", {}) for v in container.get("env", ())), name
     instance = yaml.safe_load((DEPLOY / "base" / "instance" / "dagster.yaml").read_text())

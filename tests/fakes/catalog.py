@@ -32,6 +32,7 @@ from harbor_assets.domain.tasks import (
     taskset_digest,
 )
 from harbor_assets.engine.benchmark_ports import Keyed
+from harbor_assets.engine.notice_ports import EndedRun
 from harbor_assets.engine.ports import Page
 
 
@@ -390,6 +391,10 @@ class MemoryCatalog:
     def runs_mentioning(self, workspace: str, text: str, *, limit: int) -> Page[Run]:
         found = [run for run in self.list_runs(workspace, page_size=1000).items if text in run.plan.model_dump_json()]
         return Page(found[:limit], 1, limit, len(found))
+
+    def ended_since(self, at: datetime, *, limit: int) -> list[EndedRun]:
+        ended = [EndedRun(run.ended_at, run.id) for run in self._runs.values() if run.ended_at and run.phase.terminal]
+        return sorted(each for each in ended if each.at >= at)[:limit]
 
     def key_of(self, run_id: str) -> str | None:
         return min((key for (_, _, key), (run, _, _) in self._keys.items() if run == run_id), default=None)

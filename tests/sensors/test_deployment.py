@@ -11,6 +11,7 @@ import pytest
 
 from harbor_assets.cluster.settlement import Order
 from harbor_assets.domain.errors import NotFound
+from harbor_assets.engine.notices import Told
 from harbor_assets.engine.publication import Published
 from harbor_assets.events import following
 from harbor_assets.partitions import run_task_key
@@ -114,3 +115,28 @@ def test_each_ended_task_is_published_once_and_the_cursor_is_kept(
         for _ in range(4):
             cursor = tick(repository, "experiment_trials", instance, cursor).cursor
         assert sorted(published) == [(RUN, index) for index in range(4)]
+
+
+def test_the_webhook_is_told_by_a_sensor_whose_cursor_says_how_far(
+    services: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("HARBOR_ASSETS_WEBHOOK_URL", "https://hooks.example.org/s3cr3t")
+    repository = request.getfixturevalue("repository")
+    seen: list[Told] = []
+
+    def follow(told: Told) -> tuple[Told, list[str]]:
+        seen.append(told)
+        return told.model_copy(update={"done": ("run-1/ended",)}), ["run-1/ended: sent"]
+
+    monkeypatch.setattr("sensors.notifications.wire", lambda settings: services)
+    services.notices = Played(follow=follow)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        data = tick(repository, "notifications", instance)
+        assert data.skip_message == "run-1/ended: sent"
+        tick(repository, "notifications", instance, data.cursor)
+    assert seen[1].done == ("run-1/ended",)
+    assert seen[1].first == seen[0].first
+
+
+def test_without_a_webhook_there_is_no_such_sensor(repository: Any) -> None:
+    assert "notifications" not in {sensor.name for sensor in repository.sensor_defs}

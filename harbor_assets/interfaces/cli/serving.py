@@ -133,7 +133,7 @@ def _start(words: Sequence[str], settings: Settings, log: BinaryIO) -> subproces
     # `resources` or `sensors` where the user stands must not be taken for ours.
     return subprocess.Popen(
         words,
-        env={**settings.for_child(os.environ), "DAGSTER_HOME": str(settings.dagster)},
+        env={**settings.for_worker(os.environ), "DAGSTER_HOME": str(settings.dagster)},
         cwd=settings.dagster,
         stdin=subprocess.DEVNULL,
         stdout=log,
