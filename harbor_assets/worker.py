@@ -18,6 +18,7 @@ from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.runs import MAX_LOST_WORKERS
 from harbor_assets.engine.lifecycle import Settled
 from harbor_assets.local import locks
+from harbor_assets.local.dying import die
 from harbor_assets.local.instance import open_instance
 from harbor_assets.settings import Settings
 from harbor_assets.settings.model import WEBHOOK_URL
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("harbor_assets.worker")
 
 GC_THRESHOLD = 50_000  # as a command has it: Dagster and Harbor are two thousand modules
-FAULT_VARIABLE = "HARBOR_ASSETS_TEST_DIE"  # for the tests that kill a worker: the moment at which it kills itself
-MOMENTS = ("started", "keys_added", "run_created", "step_ended", "settled")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -92,6 +91,9 @@ def _work(services: Services, run_id: str) -> None:
             return
         settled = engine.settle(run_id)
         publications.stop()
+        die(run.executions, "merged")
+        if run.executions > 1:  # the worker before may have died between a task's last row and its event
+            _report_unheard(instance, services, run.plan)
         _report_settled(instance, services, run.plan, settled)
         die(run.executions, "settled")
         engine.finish(run_id, settled)  # last of all: a terminal run is never looked at again
@@ -180,6 +182,14 @@ def _report_lost(instance: "dg.DagsterInstance", run_id: str) -> None:
             instance.report_run_failed(run, "The worker was lost; the evaluation goes on as its next execution.")
 
 
+def _report_unheard(instance: "dg.DagsterInstance", services: Services, plan: RunPlan) -> None:
+    from harbor_assets.events.settling import unheard
+
+    engine = services.engine
+    for event in unheard(instance, plan, engine.outcomes(plan.run_id), lambda path: engine.place(plan.run_id, path)):
+        instance.report_runless_asset_event(event)
+
+
 def _report_settled(instance: "dg.DagsterInstance", services: Services, plan: RunPlan, settled: Settled) -> None:
     from harbor_assets.events.settling import report_settled
 
@@ -257,12 +267,6 @@ class _Publications(threading.Thread):
             files=self._services.engine.task_files,
             stop=self._stopping.is_set,
         )
-
-
-def die(execution: int, moment: str) -> None:
-    """Kill ourselves at that moment of the first execution, if a test asks for it."""
-    if execution == 1 and os.environ.get(FAULT_VARIABLE) == moment:
-        os.kill(os.getpid(), 9)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from harbor_assets.engine.lifecycle import RunEngine
 from harbor_assets.events.bundles import bundle_metadata
 from harbor_assets.events.leaderboard import leaderboard_event
 from harbor_assets.events.trials import task_result_event
-from harbor_assets.partitions import RUN_TAG, RUN_TASKS, RUNS, quietly, run_task_key
+from harbor_assets.local.dying import die
+from harbor_assets.partitions import EXECUTION_TAG, RUN_TAG, RUN_TASKS, RUNS, quietly, run_task_key
 
 TRIAL_RESULTS = f"""\
 One partition per task of a run, `run-…|index`: its trials, their rewards, outcomes and evidence.
@@ -109,6 +110,7 @@ class Reporter:
 
     def task_ended(self, run_id: str, task: PlannedTask, rows: Sequence[TrialOutcome]) -> None:
         if rows:
+            die(int(self._context.run.tags.get(EXECUTION_TAG, "0")), "row_written")
             place = lambda path: self._engine.place(run_id, path)  # noqa: E731
             self._context.log_event(task_result_event(run_id, task, rows, place))
         for row in rows:

@@ -1,6 +1,7 @@
 """`merged_bundle` as a deployment makes it: in a Dagster run of its own, after the evaluation has ended in any way."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import dagster as dg
 
@@ -13,6 +14,7 @@ from harbor_assets.engine.lifecycle import RunEngine, Settled
 from harbor_assets.events.benchmarks import day_event
 from harbor_assets.events.bundles import bundle_metadata
 from harbor_assets.events.leaderboard import leaderboard_event
+from harbor_assets.events.settling import unheard
 from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS
 
 
@@ -40,19 +42,16 @@ def merged_bundle_on_cluster(
     try:
         run, settled = upkeep.settle(run_id)
         _report_phase(context.instance, run_id, settled)
+        rows, place = engine.outcomes(run_id), partial(engine.place, run_id)
+        for lost in unheard(context.instance, run.plan, rows, place):
+            context.instance.report_runless_asset_event(lost)
         if settled.error is None:
-            metadata = bundle_metadata(
-                run.plan,
-                engine.outcomes(run_id),
-                phase=settled.phase,
-                state=settled.state,
-                place=lambda path: engine.place(run_id, path),
-            )
+            metadata = bundle_metadata(run.plan, rows, phase=settled.phase, state=settled.state, place=place)
             if event := leaderboard_event(settled.ranked):
                 context.log_event(event)
             yield dg.MaterializeResult(metadata=metadata)
         if day := benchmarks.day_of(run_id):
-            context.log_event(day_event(day, run.plan, engine.outcomes(run_id), phase=settled.phase))
+            context.log_event(day_event(day, run.plan, rows, phase=settled.phase))
         upkeep.finish(run_id, settled)
     except HarborAssetsError as error:
         raise dg.Failure(str(error), allow_retries=False) from error

@@ -4,7 +4,7 @@ final words.
 Safe to be killed anywhere and done again. Keys are added under `lock`, since adding by two at once can break both.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import dagster as dg
@@ -20,8 +20,8 @@ from harbor_assets.events.benchmarks import day_event
 from harbor_assets.events.bundles import bundle_event, bundle_metadata, check_event
 from harbor_assets.events.leaderboard import leaderboard_event
 from harbor_assets.events.suites import task_event, taskset_event
-from harbor_assets.events.trials import Place
-from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS, TASKS, TASKSETS
+from harbor_assets.events.trials import Place, task_result_event
+from harbor_assets.partitions import EVALUATE, RUN_TAG, RUNS, TASKS, TASKSETS, run_task_key
 
 Lock = Callable[[], AbstractContextManager[None]]
 TaskFiles = Callable[[PlannedTask], Sequence[tuple[str, int]] | None]
@@ -63,6 +63,27 @@ def report_published(
         instance.report_runless_asset_event(taskset_event(plan.taskset_ref, tasks, workspace=plan.workspace))
         with lock():
             instance.add_dynamic_partitions(str(TASKSETS.name), [key])
+
+
+def unheard(
+    instance: dg.DagsterInstance, plan: RunPlan, rows: Sequence[TrialOutcome], place: Place
+) -> Iterator[dg.AssetMaterialization]:
+    """The events of scored tasks of which Dagster knows none: their worker died between the last row and its event.
+
+    Without them a task that is scored, and so is never run again, would stay red.
+    """
+    asset, keys = dg.AssetKey("trial_results"), {run_task_key(plan.run_id, task.index) for task in plan.tasks}
+    of_kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+    known = instance.event_log_storage.get_latest_storage_id_by_partition(asset, of_kind, partitions=keys)
+    by_task: dict[int, list[TrialOutcome]] = {}
+    for row in rows:
+        by_task.setdefault(row.index, []).append(row)
+    for task in plan.tasks:
+        if run_task_key(plan.run_id, task.index) in known or task.index not in by_task:
+            continue
+        event = task_result_event(plan.run_id, task, by_task[task.index], place)
+        if isinstance(event, dg.AssetMaterialization):
+            yield event
 
 
 def report_settled(

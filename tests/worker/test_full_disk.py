@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harbor_assets.worker import FAULT_VARIABLE
+from harbor_assets.local.dying import FAULT_VARIABLE
 from tests.suites import make
 from tests.worker.conftest import Home, eventually
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harbor_assets.worker import FAULT_VARIABLE, MOMENTS
+from harbor_assets.local.dying import FAULT_VARIABLE, MOMENTS
 from tests.suites import make
 from tests.worker.conftest import Home, alive, eventually, partitions, processes_naming
 
