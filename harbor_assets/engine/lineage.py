@@ -13,7 +13,7 @@ from harbor_assets.domain.images import partition_key
 from harbor_assets.domain.lineage import Asked, Kind, Lineage, Node, asked, asset
 from harbor_assets.domain.marks import Mark, stale
 from harbor_assets.domain.names import Ref
-from harbor_assets.domain.outcomes import Outcome, TrialOutcome
+from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import PlannedTask
 from harbor_assets.domain.policies import account
 from harbor_assets.domain.reruns import selected
@@ -58,7 +58,7 @@ class Lineages:
     # --- up ---------------------------------------------------------------------------------------------------------
 
     def _up(self, run: Run, about: Asked) -> Node:
-        rows = self._runs.outcomes(run.id)
+        every = rows = self._runs.outcomes(run.id)
         tasks: Sequence[PlannedTask] = run.plan.tasks
         if about.task is not None:
             indexes = selected(run.plan, [about.task])
@@ -77,7 +77,7 @@ class Lineages:
             *self._origin(run),
             *(self._planned(run, task, by_task.get(task.index, ()), marks, closely=closely) for task in tasks),
         ]
-        return self._run(run, rows, parts)
+        return self._run(run, every, parts)
 
     def _origin(self, run: Run) -> Iterable[Node]:
         """What the whole run shares."""
@@ -196,7 +196,7 @@ class Lineages:
             trials += len(mine)
             rewards += [row.reward for row in mine if row.reward is not None]
             shown = [self._trial(run, row, files=False) for row in mine] if touches else []
-            found.append(self._run(run, mine, shown, marks.get(run.id, ())))
+            found.append(self._run(run, None if touches else mine, shown, marks.get(run.id, ())))
         facts = {
             **root.facts,
             "runs": len(found),
@@ -208,11 +208,11 @@ class Lineages:
         return Lineage(direction="down", root=root, left_out=max(0, page.total - len(page.items)))
 
     def _run(
-        self, run: Run, rows: Sequence[TrialOutcome], parts: Iterable[Node], marks: Sequence[Mark] | None = None
+        self, run: Run, rows: Sequence[TrialOutcome] | None, parts: Iterable[Node], marks: Sequence[Mark] | None = None
     ) -> Node:
-        """`rows`: those of the run that are asked about, over which its figures are."""
-        plan, scored = run.plan, account(rows).policies.scored_only
-        facts = {
+        """`rows`: all of the run, for its figures; None: these are not told, only those of the trials below it."""
+        plan = run.plan
+        facts: dict[str, Any] = {
             "phase": str(run.phase),
             "result_state": str(run.result_state),
             "owner": plan.owner,
@@ -223,10 +223,10 @@ class Lineages:
             "rerun_of": plan.rerun_of,
             "experiment": plan.publication.experiment if plan.publication else None,
             "harbor_assets_version": plan.harbor_assets_version,
-            "scored": sum(row.outcome is Outcome.SCORED for row in rows),
-            "trials": len(rows),
-            "mean": scored.mean,
         }
+        if rows is not None:
+            scored = account(rows).policies.scored_only
+            facts |= {"scored": scored.coverage.trials, "trials": len(rows), "mean": scored.mean}
         if marks is None:
             marks = self._staleness.of_runs(plan.workspace, [run]).get(run.id, ())
         return _marked("run", run.id, facts, parts, marks)

@@ -58,9 +58,9 @@ def test_up_from_a_trial_to_its_verifiers_output(w: World, cli: Cli, runs: list[
         root = cli("lineage", subject, "--json").json["root"]
         assert named(root, "trial") == [row.trial_id]
         assert named(root, "file") == [f"{folder}/verifier/reward.txt"]
-        assert root["facts"]["mean"] == 0.5
+        assert root["facts"]["mean"] == 0.75  # the run's own
     out = cli("lineage", f"{run.id}/1").out
-    assert f"run {run.id}: mean 0.5000, scored 1 of 1 trial" in out
+    assert f"run {run.id}: mean 0.7500, scored 2 of 2 trials" in out
     assert "   └─ trial " in out
     assert "reward 0.5" in out
 
@@ -91,7 +91,7 @@ def test_what_is_marked_says_so_in_both_directions(w: World, cli: Cli, runs: lis
     assert up["stale"]
     assert [child["stale"] for child in up["children"] if child["kind"] == "task"] == [True, False]
     said = cli("lineage", ref)
-    assert f"run {runs[1]} (stale): mean 0.0000" in said.out
+    assert f"run {runs[1]} (stale) (phase completed" in said.out
     assert "Warning: default/one#" in said.out
     assert "is marked bad: wrong model (me" in said.out
     assert not cli("lineage", f"{runs[0]}/two", "--json").json["root"]["children"][-1]["stale"]

@@ -28,7 +28,7 @@ def add_to(parent: typer.Typer) -> None:
         base_url: BaseUrl = None,
         json: Json = False,
     ) -> None:
-        """Show where a number comes from, or what something touches.
+        """Show where a number comes from, or leads to.
 
         Up from a run, one of its tasks or one trial: taskset, archive, images, agent, sandbox, the verifier's output
         and Dagster's assets. Down from a task's revision (the newest where none is named), a taskset or an image: every

@@ -22,7 +22,10 @@ def add_to(parent: typer.Typer) -> None:
         base_url: BaseUrl = None,
         json: Json = False,
     ) -> None:
-        """List what was marked bad in a workspace, by whom and why, newest first."""
+        """List what was marked bad, by whom and why.
+
+        Newest first.
+        """
         from harbor_assets.interfaces.cli.marked import print_marks
         from harbor_assets.interfaces.cli.output import Output
         from harbor_assets.interfaces.cli.session import open_session
@@ -38,7 +41,10 @@ def add_to_tasks(app: typer.Typer) -> None:
 
     @app.command("mark-bad", epilog=examples("tasks mark-bad csv-report --why 'its verifier accepts an empty file'"))
     def mark_bad(ref: Ref, why: Why, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
-        """Say that a task's revision is bad (the newest where none is named): every score it touches shows it."""
+        """Say that a task's revision is bad.
+
+        The newest where none is named. Every score it touches shows it; no score changes.
+        """
         _mark(ref, why, workspace, base_url, json)
 
     @app.command(epilog=examples("tasks unmark csv-report"))
@@ -54,7 +60,10 @@ def add_to_runs(app: typer.Typer) -> None:
     def mark_bad(
         run_id: RunId, why: Why, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False
     ) -> None:
-        """Say that a run is bad: every number of it shows it. No score changes."""
+        """Say that a run is bad.
+
+        Every number of it shows it; no score changes.
+        """
         _mark(run_id, why, workspace, base_url, json)
 
     @app.command(epilog=examples("runs unmark RUN_ID"))
