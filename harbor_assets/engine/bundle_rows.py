@@ -6,7 +6,7 @@ is `partial`, carries the error, and counts.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pydantic import JsonValue
@@ -49,9 +49,14 @@ class BundleRows:
         return cls(
             plan=plan,
             ids=_task_ids(plan.tasks),
-            outputs=_declared_outputs(plan, rows),
+            outputs=_declared_outputs(plan.tasks, plan.reward_key, rows),
             positions={task.index: i for i, task in enumerate(plan.tasks)},
         )
+
+    def of_tasks(self, rows: Sequence[TrialOutcome]) -> Self:
+        """The same for these rows alone, which are all the rows of their tasks: a run has thousands."""
+        tasks = [self.plan.task(index) for index in sorted({row.index for row in rows})]
+        return replace(self, outputs=_declared_outputs(tasks, self.plan.reward_key, rows))
 
     def tasks(self, instructions: Mapping[int, str]) -> Iterator[BundleTask]:
         """`tasks.jsonl`, by task index: what each agent was told and what its trials are measured by."""
@@ -189,13 +194,15 @@ def _task_ids(tasks: Sequence[PlannedTask]) -> dict[int, str]:
     }
 
 
-def _declared_outputs(plan: RunPlan, rows: Iterable[TrialOutcome]) -> dict[int, list[str]]:
+def _declared_outputs(
+    tasks: Iterable[PlannedTask], reward_key: str, rows: Iterable[TrialOutcome]
+) -> dict[int, list[str]]:
     """Per task: the primary reward, then every other name seen in any of its trials, sorted."""
     seen: dict[int, set[str]] = defaultdict(set)
     for row in rows:
         seen[row.index].update(row.rewards)
         seen[row.index].update(name for name, why in row.reward_rejections.items() if why not in _UNNAMEABLE)
-    return {task.index: [plan.reward_key, *sorted(seen[task.index] - {plan.reward_key})] for task in plan.tasks}
+    return {task.index: [reward_key, *sorted(seen[task.index] - {reward_key})] for task in tasks}
 
 
 def _error(row: TrialOutcome) -> BundleError | None:

@@ -68,10 +68,11 @@ class Published:
 
 
 class Publisher:
-    """Publishes runs. Holds nothing: what was published stands in the catalog."""
+    """Publishes runs. What was published stands in the catalog, so any number of these may do it."""
 
     def __init__(self, experiments: ExperimentCatalog, artifacts: Artifacts) -> None:
         self._experiments, self._artifacts = experiments, artifacts
+        self._kept: BundleRows | None = None
 
     # --- at submit --------------------------------------------------------------------------------------------------
 
@@ -167,11 +168,18 @@ class Publisher:
         publication = run.plan.publication
         if publication is None or not rows:
             return Published()
-        made = BundleRows.of(run.plan, rows)
+        made = self._rows_of(run.plan).of_tasks(rows)
         if len(rows) == 1:
             return self._publish(run, publication, made, rows[0])
         with ThreadPoolExecutor(min(AT_ONCE, len(rows)), thread_name_prefix="publish") as pool:
             return sum(pool.map(lambda row: self._publish(run, publication, made, row), rows), Published())
+
+    def _rows_of(self, plan: RunPlan) -> BundleRows:
+        """Kept for the run that was asked for last: what a task is called depends on all tasks of its run."""
+        kept = self._kept
+        if kept is None or kept.plan.run_id != plan.run_id:
+            kept = self._kept = BundleRows.of(plan, ())
+        return kept
 
     def _publish(self, run: Run, publication: Publication, made: BundleRows, row: TrialOutcome) -> Published:
         try:
