@@ -79,6 +79,20 @@ class Publication(Frozen):
         }
 
 
+class RunPublished(Frozen):
+    """What publishing an ended run once more did. `published`: of its `trials` those that were missing, or were not as
+    they are now; `skipped`: results that no evaluator can have; `failed`: trials, each with the error."""
+
+    run_id: str
+    experiment: str
+    evaluation: str
+    trials: int
+    published: int
+    results: int
+    skipped: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
 def label_problem(label: str) -> str | None:
     """Why a text cannot be a label, or None."""
     if label != label.strip():

@@ -16,6 +16,7 @@ from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import ORACLE, RunPlan
 from harbor_assets.domain.policies import OutcomeSummary, account
 from harbor_assets.domain.preflight import RunCheck, RunChecked
+from harbor_assets.domain.publication import RunPublished
 from harbor_assets.domain.regrades import Regrade
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun, not_scored, request_again, selected
@@ -332,6 +333,13 @@ class Evaluations:
             artifacts=self._artifacts,
             counts=counts,
         )
+
+    def publish(self, workspace: str, run_id: str) -> RunPublished:
+        """Publish an ended run once more; see `Publisher.again`."""
+        run = find_run(self._runs, workspace, run_id)
+        if self._publisher is None:
+            raise Refused("There are no Experiments here to publish to")
+        return self._publisher.again(run, self._runs.outcomes(run_id))
 
     def recover(self) -> Recovered:
         """Let every run go on that is not terminal and has lost its worker; see `Recovery`."""

@@ -21,7 +21,8 @@ from harbor_assets.engine.bundles import BundleMaker
 from harbor_assets.engine.execution import Ended, Execution, Listener, patiently, plan_work
 from harbor_assets.engine.inspection import Finding, Inspection
 from harbor_assets.engine.ports import Archived, Artifacts, TaskFolders, TrialRunner
-from harbor_assets.engine.publication import Published, Publisher, Publishing
+from harbor_assets.engine.publication import Published, Publisher
+from harbor_assets.engine.publishing import Publishing
 from harbor_assets.engine.ranking import Ranked, Rankings
 from harbor_assets.engine.tries import kept_try
 

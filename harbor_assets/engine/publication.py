@@ -7,27 +7,24 @@ could not be then is told in the run's error if the publication is `required`.
 """
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import ValidationError
 
 from harbor_assets.domain.atif import Trajectory
-from harbor_assets.domain.errors import Conflict, HarborAssetsError, NotFound, Problem, Refused
+from harbor_assets.domain.errors import Conflict, HarborAssetsError, NotFound, NotReady, Problem, Refused
 from harbor_assets.domain.experiments import EvaluationInput, EvaluationPatch
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import RunPhase
-from harbor_assets.domain.plans import PlannedTask, RunPlan
-from harbor_assets.domain.publication import Intake, Publication, evaluation_name
+from harbor_assets.domain.plans import RunPlan
+from harbor_assets.domain.publication import Intake, Publication, RunPublished, evaluation_name
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.tasks import Taskset
 from harbor_assets.engine.bundle_rows import BundleRows
-from harbor_assets.engine.execution import Listener
 from harbor_assets.engine.experiment_ports import ExperimentCatalog
 from harbor_assets.engine.ports import Artifacts
 from harbor_assets.engine.trial_sessions import DIGEST, row_digest, session_id, shown, trial_session
@@ -211,26 +208,16 @@ class Publisher:
 
         Returns why that could not be done, if the publication is `required`.
         """
-        publication, began = run.plan.publication, time.monotonic()
+        publication = run.plan.publication
         if publication is None:
             return None
         try:
             if run.started_at is None:  # nothing ran: perhaps nobody made it
                 self.begin(run.plan)
-            missing = self._missing(run, publication, rows)
-            published = self.publish_trials(run, missing)
+            published = self.complete(run, rows, phase=phase, ended_at=ended_at)
             log.info("%s: %s", run.id, published)
             failed = "; ".join(published.failed[:_SHOWN])
             failed = f"{len(published.failed)} of {len(rows)} trials: {failed}" if failed else ""
-            seconds = (ended_at - (run.started_at or run.created_at)).total_seconds()
-            about = _ended(run.plan, rows, phase) | {
-                "eval_duration_sec": f"{max(0.0, seconds):.1f}",
-                "publish_duration_sec": f"{time.monotonic() - began:.1f}",
-            }
-            self._experiments.merge_metadata(run.plan.workspace, publication.evaluation, about)
-            if publication.new:
-                patch = EvaluationPatch(status=phase.value)
-                self._experiments.patch_evaluation(run.plan.workspace, publication.evaluation, patch)
         except HarborAssetsError as error:
             failed = str(error)
         except Exception as error:
@@ -240,7 +227,51 @@ class Publisher:
             return None
         said = f"not published to the Evaluation '{publication.evaluation}': {failed}"
         log.warning("%s: %s", run.id, said)
-        return said if publication.required else None
+        return f"{said}. Again: harbor-assets runs publish {run.id}" if publication.required else None
+
+    def complete(self, run: Run, rows: Sequence[TrialOutcome], *, phase: RunPhase, ended_at: datetime) -> Published:
+        """Publish the trials that are missing or have changed, and say in the Evaluation how the run ended.
+
+        Raises `Refused` for a run that is published nowhere, `NotFound` if its Evaluation is gone.
+        """
+        publication, began = run.plan.publication, time.monotonic()
+        if publication is None:
+            raise Refused(
+                f"Run {run.id} is published nowhere. A rerun is not either; submit its tasks with --experiment NAME: "
+                f"harbor-assets runs submit --taskset '{run.plan.taskset_ref}' --experiment NAME"
+            )
+        published = self.publish_trials(run, self._missing(run, publication, rows))
+        seconds = (ended_at - (run.started_at or run.created_at)).total_seconds()
+        about = _ended(run.plan, rows, phase) | {
+            "eval_duration_sec": f"{max(0.0, seconds):.1f}",
+            "publish_duration_sec": f"{time.monotonic() - began:.1f}",
+        }
+        self._experiments.merge_metadata(run.plan.workspace, publication.evaluation, about)
+        if publication.new:
+            patch = EvaluationPatch(status=phase.value)
+            self._experiments.patch_evaluation(run.plan.workspace, publication.evaluation, patch)
+        return published
+
+    def again(self, run: Run, rows: Sequence[TrialOutcome]) -> RunPublished:
+        """Publish an ended run once more, by hand: its Evaluation is made anew if it is gone. Raises `NotReady` for a
+        run that goes on, and as `complete`."""
+        if not run.phase.terminal or run.ended_at is None:
+            raise NotReady(
+                f"Run {run.id} is {run.phase}: its trials are published as they end, and all when it has ended"
+            )
+        self.begin(run.plan)
+        published = self.complete(run, rows, phase=run.phase, ended_at=run.ended_at)
+        assert run.plan.publication is not None
+        return RunPublished(
+            run_id=run.id,
+            experiment=run.plan.publication.experiment,
+            evaluation=run.plan.publication.evaluation,
+            trials=len(rows),
+            published=published.sessions,
+            results=published.results,
+            skipped=tuple(published.skipped),
+            failed=tuple(published.failed),
+        )
 
     def _missing(self, run: Run, publication: Publication, rows: Sequence[TrialOutcome]) -> list[TrialOutcome]:
         """The rows of those tasks of which a trial is not published as it is now."""
@@ -282,53 +313,3 @@ def _ended(plan: RunPlan, rows: Sequence[TrialOutcome], phase: RunPhase) -> dict
         "tasks_scored": str(len({row.index for row in scored})),
         "coverage": f"{len(scored)} of {len(plan.tasks) * plan.n_attempts} trials scored",
     }
-
-
-@dataclass
-class Publishing:
-    """A listener that passes everything on to another, and publishes the trials of each task that has ended, in a
-    thread of its own: the trials under way never wait for it."""
-
-    publisher: Publisher
-    run: Run
-    listener: Listener
-    grace_seconds: float = 30.0  # that its end is waited for; what is left then is published as the run is settled
-    _tasks: "queue.Queue[Sequence[TrialOutcome] | None]" = field(default_factory=queue.Queue)
-    _thread: threading.Thread | None = None
-
-    def __enter__(self) -> Listener:
-        if self.run.plan.publication is None:
-            return self.listener
-        self._thread = threading.Thread(target=self._work, name="publishing", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._thread is not None:
-            self._tasks.put(None)
-            self._thread.join(timeout=self.grace_seconds)
-
-    def task_began(self, run_id: str, task: PlannedTask) -> None:
-        """See `Listener`."""
-        self.listener.task_began(run_id, task)
-
-    def task_ended(self, run_id: str, task: PlannedTask, rows: Sequence[TrialOutcome]) -> None:
-        """See `Listener`."""
-        self.listener.task_ended(run_id, task, rows)
-        self._tasks.put([*rows])
-
-    def _work(self) -> None:
-        over = False
-        while not over:
-            batch = [self._tasks.get()]
-            while not self._tasks.empty():
-                batch.append(self._tasks.get())
-            over = None in batch
-            rows = [row for task in batch if task is not None for row in task]
-            try:
-                published = self.publisher.publish_trials(self.run, rows)
-            except Exception:  # the tasks that follow are published all the same
-                log.exception("%s: not published yet", self.run.id)
-                continue
-            for said in published.failed[:_SHOWN]:
-                log.warning("%s: not published yet: %s", self.run.id, said)

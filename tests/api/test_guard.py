@@ -62,6 +62,7 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/cancel": {"POST": W},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/rerun": {"POST": W},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/resume": {"POST": W},
+    f"{EVALS}/agent-evaluate/runs/{{run_id}}/publish": {"POST": W},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/regrade": {"POST": W},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/outcomes": {"GET": R},
     f"{EVALS}/agent-evaluate/runs/{{run_id}}/compare/{{other}}": {"GET": R},

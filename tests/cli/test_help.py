@@ -56,6 +56,7 @@ COMMANDS = [
     ("runs", "rerun"),
     ("runs", "regrade"),
     ("runs", "resume"),
+    ("runs", "publish"),
     *(
         ("runs", verb)
         for verb in ("submit", "status", "results", "download", "list", "tasks", "cancel", "logs", "trace")

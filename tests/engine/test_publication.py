@@ -14,7 +14,8 @@ from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.publication import Intake, Publication
 from harbor_assets.domain.runs import Run, bundle_key
 from harbor_assets.domain.tasks import Taskset
-from harbor_assets.engine.publication import Publisher, Publishing
+from harbor_assets.engine.publication import Publisher
+from harbor_assets.engine.publishing import Publishing
 from tests.fakes.accounts import RUN_ID, START, agent_error, make_plan, make_row
 from tests.fakes.artifacts import MemoryArtifacts
 from tests.fakes.experiments import MemoryExperiments

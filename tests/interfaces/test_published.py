@@ -128,3 +128,45 @@ def _request(ref: str, experiment: str):
     return RunRequest.model_validate(
         {"spec": {"tasks": {"taskset": ref}, "publication": {"intake": {"experiment": experiment}}}}
     )
+
+
+def test_an_ended_run_is_published_again_by_hand(w: World, cli: Cli, evaluator: Evaluator, experiment: str):
+    run_id = evaluator.runs.submit(w.publish("a", "b"), experiment=experiment).run.id
+    early = cli("runs", "publish", run_id)
+    assert early.code != 0
+    assert "published as they end" in early.err
+    w.end(run_id, 1.0, 0.5)
+    w.catalog.delete_evaluation("default", f"oracle-{run_id}")
+    said = cli("runs", "publish", run_id)
+    assert (said.code, said.err) == (0, "")
+    assert (
+        said.out == f"Evaluation oracle-{run_id} in Experiment nightly: 2 of 2 trials published, the rest was there\n"
+    )
+    again = cli("runs", "publish", run_id, "--json").json
+    assert (again["published"], again["trials"], again["failed"]) == (0, 2, [])
+    evaluation = w.catalog.get_evaluation("default", f"oracle-{run_id}")
+    assert (evaluation.status, evaluation.metadata["coverage"]) == ("completed", "2 of 2 trials scored")
+    assert evaluation.aggregate_scores["harbor_reward.reward"].mean == 0.75
+
+
+def test_a_run_that_is_published_nowhere_stays_so(w: World, cli: Cli, evaluator: Evaluator):
+    run_id = evaluator.runs.submit(w.publish("a")).run.id
+    w.end(run_id, 1.0)
+    said = cli("runs", "publish", run_id)
+    assert said.code == 2
+    assert f"{run_id} is published nowhere" in said.err
+
+
+def test_what_could_not_be_published_is_told(
+    w: World, cli: Cli, evaluator: Evaluator, experiment: str, monkeypatch: pytest.MonkeyPatch
+):
+    run_id = evaluator.runs.submit(w.publish("a"), experiment=experiment).run.id
+    w.end(run_id, 1.0)
+
+    def fails(*args: object) -> None:
+        raise Refused("the session\x1b[2J is odd")
+
+    monkeypatch.setattr(w.catalog, "put_session", fails)
+    said = cli("runs", "publish", run_id)
+    assert said.code == 1
+    assert "Not published: a__00000-1: the session\\x1b[2J is odd" in said.err

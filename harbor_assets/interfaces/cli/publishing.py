@@ -2,9 +2,11 @@
 
 from harbor_assets.engine.publish import Published, publish_suite
 from harbor_assets.interfaces.cli import source
-from harbor_assets.interfaces.cli.output import Output
-from harbor_assets.interfaces.cli.session import Session
+from harbor_assets.interfaces.cli.output import Output, counted, note, one_line
+from harbor_assets.interfaces.cli.session import Session, open_session
 from harbor_assets.sources.packing import FolderPacker
+
+PROBLEMS_SHOWN = 10
 
 
 def publish(session: Session, chosen: source.Chosen, out: Output, *, rehash: bool) -> Published:
@@ -41,3 +43,16 @@ def create(session: Session, choice: source.Choice, out: Output) -> None:
             "skipped": [task.model_dump(mode="json") for task in chosen.skipped],
         }
     )
+
+
+def publish_run(run_id: str, where: tuple[str | None, str | None], out: Output) -> int:
+    """`runs publish`. `where`: workspace and base URL. Returns the exit code: 1 if a trial could not be published."""
+    with open_session(*where) as session:
+        done = session.evaluator.runs.publish(run_id)
+    told = f"{done.published} of {counted(done.trials, 'trial')} published"
+    out.line(f"Evaluation {done.evaluation} in Experiment {done.experiment}: {told}, the rest was there")
+    for said in (*done.skipped[:PROBLEMS_SHOWN], *done.failed[:PROBLEMS_SHOWN]):
+        note(f"Not published: {one_line(said)}")
+    if out.json:
+        out.document(done.model_dump(mode="json"))
+    return 1 if done.failed else 0

@@ -381,6 +381,19 @@ def resume(
     raise typer.Exit(go_on(run_id, where=(workspace, base_url), wait=wait, out=Output(json=json)))
 
 
+@app.command(epilog=examples("runs publish RUN_ID"))
+def publish(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
+    """Publish to its Experiment what of an ended run is missing there.
+
+    Runs are published by themselves; this is for one whose error says that it could not be, or whose Evaluation was
+    deleted: it is made anew.
+    """
+    from harbor_assets.interfaces.cli.output import Output
+    from harbor_assets.interfaces.cli.publishing import publish_run
+
+    raise typer.Exit(publish_run(run_id, (workspace, base_url), Output(json=json)))
+
+
 @app.command(epilog=examples("runs regrade RUN_ID --wait", "runs regrade RUN_ID --tasks 3,7 --taskset my-suite"))
 def regrade(
     run_id: RunId,

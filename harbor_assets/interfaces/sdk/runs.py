@@ -11,7 +11,7 @@ from harbor_assets.domain.errors import NotReady, Refused, ServiceUnavailable
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.plans import SandboxWord
 from harbor_assets.domain.preflight import RunCheck, RunChecked
-from harbor_assets.domain.publication import read_dataset
+from harbor_assets.domain.publication import RunPublished, read_dataset
 from harbor_assets.domain.regrades import Regrade
 from harbor_assets.domain.requests import RunRequest, check_key
 from harbor_assets.domain.reruns import Rerun
@@ -181,6 +181,11 @@ class AsyncRuns(AsyncRunResults):
         """
         return await self._send(Resumed, "POST", self._run(workspace, run_id, "resume"))
 
+    async def publish(self, run_id: str, *, workspace: str | None = None) -> RunPublished:
+        """Publish to the Experiment what of an ended run is missing there. Raises `NotReady` for a run that goes on,
+        `Refused` for one that is published nowhere."""
+        return await self._send(RunPublished, "POST", self._run(workspace, run_id, "publish"))
+
     async def logs(
         self, run_id: str, *, task: int | None = None, offset: int = 0, workspace: str | None = None
     ) -> LogChunk:
@@ -256,6 +261,7 @@ class Runs(Blocking):
     regrade = blocking(AsyncRuns.regrade)
     cancel = blocking(AsyncRuns.cancel)
     resume = blocking(AsyncRuns.resume)
+    publish = blocking(AsyncRuns.publish)
     logs = blocking(AsyncRuns.logs)
     follow = blocking_each(AsyncRuns.follow)
     wait = blocking(AsyncRuns.wait)

@@ -14,6 +14,7 @@ from harbor_assets.domain.comparison import Comparison
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.phases import TaskPhase
 from harbor_assets.domain.preflight import RunCheck, RunChecked
+from harbor_assets.domain.publication import RunPublished
 from harbor_assets.domain.regrades import Regrade
 from harbor_assets.domain.requests import ATTEMPTS_MAX, KEY_MAX, RunRequest
 from harbor_assets.domain.reruns import Rerun
@@ -57,7 +58,7 @@ def check_router(evaluations: Evaluations) -> APIRouter:
 
 
 def going_on_router(evaluations: Evaluations) -> APIRouter:
-    """`/agent-evaluate/runs/{run_id}/cancel` and `/resume`."""
+    """`/agent-evaluate/runs/{run_id}/cancel`, `/resume` and `/publish`."""
     router = APIRouter(prefix="/agent-evaluate/runs", tags=["runs"], route_class=StrictRoute)
 
     @router.post("/{run_id}/cancel", response_model=RunSummary)
@@ -70,6 +71,12 @@ def going_on_router(evaluations: Evaluations) -> APIRouter:
         """Let a run go on that has no worker: exactly its trials without an outcome, under the same id. Idempotent: one
         that is at work is answered as it is. 422 for a run that has ended."""
         return model(evaluations.resume(workspace, run_id))
+
+    @router.post("/{run_id}/publish", response_model=RunPublished)
+    def publish(workspace: Name, run_id: Name) -> Response:
+        """Publish to the Experiment what of an ended run is missing there; its Evaluation is made anew if it is gone.
+        Idempotent. 409 for a run that goes on, 422 for one that is published nowhere."""
+        return model(evaluations.publish(workspace, run_id))
 
     return router
 
