@@ -383,10 +383,10 @@ def resume(
 
 @app.command(epilog=examples("runs publish RUN_ID"))
 def publish(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
-    """Publish to its Experiment what of an ended run is missing there.
+    """Publish what of an ended run is missing.
 
-    Runs are published by themselves; this is for one whose error says that it could not be, or whose Evaluation was
-    deleted: it is made anew.
+    Runs are published to their Experiment by themselves; this is for one whose error says that it could not be, or
+    whose Evaluation was deleted: it is made anew.
     """
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.publishing import publish_run
@@ -485,9 +485,10 @@ def trace(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show what the agent of a trial did: its model calls, tool calls, tokens and cost.
+    """Show what the agent of a trial did.
 
-    It is there as soon as the trial has ended. Usage counts once; what nobody reported is unknown, never 0.
+    Its messages, model calls, tool calls, tokens and cost, as soon as the trial has ended. Usage counts once; what
+    nobody reported is unknown, never 0.
     """
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
