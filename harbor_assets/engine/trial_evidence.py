@@ -1,4 +1,4 @@
-"""One trial looked at: its row, the folders of its tries, pieces of their files, and what its agent did."""
+"""One trial looked at: its row, the folders of its tries, and pieces of their files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -8,13 +8,10 @@ from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import PlannedTask, trial_id
 from harbor_assets.domain.runs import Run, bundle_key
-from harbor_assets.domain.trajectory import Trajectory, read_trajectory
 from harbor_assets.domain.views import BundleFile
-from harbor_assets.engine.evidence import TRAJECTORY
 from harbor_assets.engine.ports import Artifacts
 
 EXCERPT_BYTES = 32 * 1024  # of a file, its end: what went wrong stands there
-TRAJECTORY_SHOWN_BYTES = 16 * 1024 * 1024  # read whole for a page; a larger one is only downloaded
 FILES_MAX = 1000  # of one folder that are named
 
 
@@ -70,18 +67,6 @@ class TrialEvidence:
             left_out = max(0, size - most)
             file.seek(left_out)
             return Excerpt(whole, file.read(most).decode("utf-8", "replace"), size, left_out)
-        return None
-
-    def trajectory(self, first: int, most: int) -> Trajectory | None:
-        """What the agent did, from step `first`; None if it left no trajectory that can be shown."""
-        if self.row is None or self.row.evidence is None:
-            return None
-        key = self._key(f"{self.row.evidence}/{TRAJECTORY}")
-        with suppress(NotFound):
-            if self._artifacts.size(key) > TRAJECTORY_SHOWN_BYTES:
-                return None
-            with self._artifacts.open(key) as file:
-                return read_trajectory(file.read(), first=first, most=most)
         return None
 
     def _folder(self, number: int, path: str) -> Folder:

@@ -9,7 +9,7 @@ from harbor_assets.domain.outcomes import Reason, TrialError, Try
 from harbor_assets.domain.plans import trial_id
 from harbor_assets.domain.waiting import RunWaits, WaitReason, wait
 from harbor_assets.engine.account import evidence_path
-from harbor_assets.engine.trial_evidence import EXCERPT_BYTES, TRAJECTORY_SHOWN_BYTES
+from harbor_assets.engine.trial_evidence import EXCERPT_BYTES
 from tests.interfaces.backends import World
 from tests.web.browser import HOSTILE, Document
 from tests.web.conftest import Visitor
@@ -116,7 +116,7 @@ def test_a_trial_with_all_that_it_left(visitor: Visitor, w: World):
     text = page.text
     for said in (
         "0.5000", "graded", "4,240", "115", "$0.0146", "41.5 s",  # reward, reason, usage, the try
-        "2 steps as terminus-2 1.2 wrote them with a-model", "I look at the test first.", "bash", "pytest -q",
+        "3 steps as terminus-2 1.2 told them with a-model (ATIF-v1.7)", "I look at the test first.", "pytest -q",
         "1 failed in 0.02s", "1,830 tokens in (900 cached) 64 out $0.0065", "An import error, perhaps.",
         "3 passed", "starting the sandbox",
         run.plan.task(1).ref, run.plan.taskset_ref, run.plan.task(1).files_hash, run.plan.task(1).trial_key,
@@ -188,17 +188,8 @@ def test_what_is_no_trajectory_does_no_harm(visitor: Visitor, w: World, trajecto
     assert ("not in a form that this service reads" in page.text) == bool(trajectory)
 
 
-def test_a_trajectory_too_large_for_a_page_is_downloaded(visitor: Visitor, w: World, monkeypatch: pytest.MonkeyPatch):
-    assert TRAJECTORY_SHOWN_BYTES > 1_000_000
-    monkeypatch.setattr("harbor_assets.engine.trial_evidence.TRAJECTORY_SHOWN_BYTES", 100)
-    run = submit(w, w.publish("alpha"))
-    end_trial(w, run, 0, 1.0)
-    page = visitor.see(f"/runs/{run.id}/tasks/0/trials/1")
-    assert "too large for a page" in page.text
-
-
 def test_steps_by_pages(visitor: Visitor, w: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("harbor_assets.interfaces.web.trials.STEPS_PAGE", 2)
+    monkeypatch.setattr("harbor_assets.interfaces.web.steps.STEPS_PAGE", 2)
     steps = [{"step_id": n, "source": "agent", "message": f"message {n}."} for n in range(1, 6)]
     run = submit(w, w.publish("alpha"))
     end_trial(w, run, 0, 1.0, files={"agent/trajectory.json": json.dumps(dict(TRAJECTORY, steps=steps)).encode()})
@@ -206,7 +197,7 @@ def test_steps_by_pages(visitor: Visitor, w: World, monkeypatch: pytest.MonkeyPa
     page = visitor.see(at)
     assert "message 2." in page.text
     assert "message 3." not in page.text
-    assert f"{at}?step=3#h-trajectory" in page.links()
+    assert f"{at}?step=3#h-trace" in page.links()
     page = visitor.see(f"{at}?step=5")
     assert "message 5." in page.text
     assert "message 4." not in page.text

@@ -13,6 +13,7 @@ from harbor_assets.domain.filters import Operator, condition
 from harbor_assets.domain.tasks import Sort
 from harbor_assets.interfaces.web.plot import Plot, Point
 from harbor_assets.interfaces.web.site import Leaf, Links, Site, page_number
+from harbor_assets.interfaces.web.steps import Steps, first_of
 
 EVALUATIONS_PAGE = 200  # rows of a page
 SESSIONS_PAGE = 200
@@ -90,12 +91,13 @@ def experiment_routes(site: Site) -> APIRouter:
     def show_session(request: Request, workspace: str, session_id: str) -> Response:
         site.need(workspace)
         session = catalog.get_session(workspace, session_id)
+        spans = catalog.session_spans(workspace, session_id)
         return site.page(
             request,
             "session.html.j2",
             workspace=workspace,
             session=session,
-            spans=catalog.session_spans(workspace, session_id),
+            trace=Steps(spans, first_of(request.query_params)) if len(spans) > 1 else None,
             trial=trial_of(session),
         )
 

@@ -6,8 +6,8 @@ from harbor_assets.engine.evidence import TRAJECTORY
 from harbor_assets.engine.trial_evidence import Excerpt, TrialEvidence
 from harbor_assets.interfaces.web.records import marks_of
 from harbor_assets.interfaces.web.site import Site
+from harbor_assets.interfaces.web.steps import Steps, first_of
 
-STEPS_PAGE = 50
 # What people ask for first, in this order; a heading each.
 _VERIFIER = (
     ("What the tests printed", "verifier/test-stdout.txt"),
@@ -31,8 +31,7 @@ def trial_routes(site: Site) -> APIRouter:
     def show_trial(request: Request, run_id: str, index: int, k: int) -> Response:
         run = site.run(run_id)
         trial = site.backend.evaluations.results.trial(run, index, k)
-        text = request.query_params.get("step", "")
-        first = max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 7 else 1
+        trace = site.backend.evaluations.results.trace(run.plan.workspace, run.id, index, k) if trial.row else None
         folders = list(trial.folders())
         own = folders[-1] if folders and trial.row and folders[-1].path == trial.row.evidence else None
         indexes = [task.index for task in run.plan.tasks]
@@ -51,10 +50,8 @@ def trial_routes(site: Site) -> APIRouter:
             after=indexes[place + 1] if place + 1 < len(indexes) else None,
             verifier=_excerpts(trial, _VERIFIER),
             logs=_excerpts(trial, _LOGS),
-            trajectory=trial.trajectory(first, STEPS_PAGE),
-            first=first,
-            steps_page=STEPS_PAGE,
-            too_large=bool(own) and any(file.path == TRAJECTORY and file.size for file in own.files) if own else False,
+            trace=Steps(trace.spans, first_of(request.query_params)) if trace and len(trace.spans) > 1 else None,
+            unread=bool(own) and any(file.path == TRAJECTORY and file.size for file in own.files) if own else False,
             trajectory_path=TRAJECTORY,
             folders=folders,
             marks=[

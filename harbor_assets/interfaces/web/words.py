@@ -1,5 +1,6 @@
 """How the pages write what the report does not have: sizes, money, tokens, logs, and how long ago something was."""
 
+import json
 import re
 from datetime import UTC, datetime
 
@@ -67,7 +68,19 @@ def metric(name: str) -> str:
     return f"{_FIGURES.get(field, plain(visible(field)))}{f', {visible(key)}' if key else ''}"
 
 
+def tool_input(text: str) -> str:
+    """What a tool was given: a single argument that is a text as it is, others as JSON with a line each."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(found, dict) and len(found) == 1 and isinstance(alone := next(iter(found.values())), str):
+        return alone
+    return json.dumps(found, ensure_ascii=False, indent=1)
+
+
 FILTERS = {
+    "tool_input": tool_input,
     "metric": metric,
     "size": size,
     "money": money,
