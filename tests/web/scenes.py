@@ -1,8 +1,11 @@
 """Runs with everything a page can show: made through the service, ended by hand."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from harbor_assets.domain.outcomes import Measurements, Reason, Try
@@ -11,7 +14,12 @@ from harbor_assets.domain.plans import trial_id
 from harbor_assets.domain.requests import RunRequest
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.account import evidence_path
-from tests.interfaces.backends import World, outcome
+from harbor_assets.engine.bundles import BundleMaker
+from harbor_assets.engine.ranking import Rankings
+from harbor_assets.leaderboard.parquet import ParquetTables
+from harbor_assets.leaderboard.store import DuckDbLeaderboard
+from harbor_assets.report import HtmlReport
+from tests.interfaces.backends import World, outcome, world
 
 START = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 TRAJECTORY = {
@@ -80,3 +88,28 @@ def ended_run(w: World, *ended: float | Reason, names: tuple[str, ...] = ("alpha
         end_trial(w, run, index, how)
     finish(w, run)
     return run
+
+
+@contextmanager
+def ranked_world(folder: Path) -> Iterator[World]:
+    """A world that keeps a store of results."""
+    with world(folder) as made:
+        store = DuckDbLeaderboard(folder / "leaderboard.duckdb")
+        made.rankings = Rankings(runs=made.catalog, artifacts=made.artifacts, store=store, scratch=folder / "scratch")
+        made.backend = replace(made.backend, rankings=made.rankings)
+        yield made
+
+
+def settle(w: World, folder: Path, run: Run, *ended: float | Reason, minute: int = 0, **more: Any) -> None:
+    """End every trial of a run (one a task), write its real bundle, and put it into the store of results."""
+    begin(w, run)
+    for index, how in enumerate(ended):
+        end_trial(w, run, index, how, **more)
+    at = START + timedelta(minutes=3 + minute)
+    maker = BundleMaker(
+        tasks=w.catalog, artifacts=w.artifacts, tables=ParquetTables(), report=HtmlReport(), scratch=folder / "bundles"
+    )
+    maker.make(w.catalog.get_run(run.id), w.catalog.outcomes(run.id), phase=RunPhase.COMPLETED, ended_at=at)
+    w.catalog.finish(run.id, RunPhase.COMPLETED, ResultState.READY, at=at)
+    assert w.rankings is not None
+    assert not w.rankings.settled(run.id).failed

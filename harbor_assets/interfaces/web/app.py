@@ -17,6 +17,8 @@ from harbor_assets.interfaces.problems import to_answer
 from harbor_assets.interfaces.web.experiments import experiment_routes
 from harbor_assets.interfaces.web.gate import Gate
 from harbor_assets.interfaces.web.home import home_routes
+from harbor_assets.interfaces.web.leaderboard import leaderboard_routes
+from harbor_assets.interfaces.web.lineage import lineage_routes
 from harbor_assets.interfaces.web.records import record_routes
 from harbor_assets.interfaces.web.runs import run_routes
 from harbor_assets.interfaces.web.site import Site, script, style, version_of
@@ -56,7 +58,9 @@ def create_pages(
     """The pages over a ready backend. Routes are plain functions: they run in threads and may block."""
     site = Site(backend, guarded=authenticator is not None, dagster=dagster)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for routes in (home_routes, experiment_routes, run_routes, trial_routes, record_routes):
+    for routes in (
+        home_routes, experiment_routes, leaderboard_routes, run_routes, trial_routes, record_routes, lineage_routes,
+    ):  # fmt: skip
         app.include_router(routes(site))
     _add_files(app)
     _add_failures(app, site)

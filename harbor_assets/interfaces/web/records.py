@@ -8,6 +8,7 @@ from harbor_assets.domain.filters import TASK_FIELDS, TASKSET_FIELDS, Fields, Fi
 from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.tasks import HarborTask, Record, Sort
 from harbor_assets.engine.ports import Page
+from harbor_assets.interfaces.web.lineage import scores_of
 from harbor_assets.interfaces.web.site import Leaf, Site, page_number
 
 RECORDS_PAGE = 100
@@ -32,6 +33,7 @@ def record_routes(site: Site) -> APIRouter:
         revisions = catalog.task_revisions(workspace, name, page=number, page_size=REVISIONS_PAGE)
         bare = f"{workspace}/{name}"
         refs = [task.ref, *(f"{bare}#{revision.content_hash}" for revision in revisions.items)]
+        looked_at = site.workspace(request) if query.get("workspace") else workspace
         harbor = task.spec if isinstance(task.spec, HarborTask) else None
         said = (harbor.instruction if harbor else task.spec.inputs.instruction) or ""  # type: ignore[union-attr]
         return site.page(
@@ -45,6 +47,8 @@ def record_routes(site: Site) -> APIRouter:
             revisions=revisions.items,
             pages=Leaf(revisions.page, REVISIONS_PAGE, revisions.total),
             marks=marks_of(site, workspace, refs),
+            looked_at=looked_at,
+            scores=scores_of(site, looked_at, bare),
         )
 
     @router.get("/tasksets/{workspace}/{name}")
