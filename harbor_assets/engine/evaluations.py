@@ -340,6 +340,7 @@ class Evaluations:
         if self._publisher is None:
             raise Refused("There are no Experiments here to publish to")
         return self._publisher.again(run, self._runs.outcomes(run_id))
+
     def marks_touching(self, workspace: str, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mark]]:
         """run id -> what is said of the run or of a task of it; runs that nothing touches are left out."""
         return {} if self._staleness is None else self._staleness.of_run_ids(workspace, run_ids)
