@@ -9,7 +9,7 @@ from harbor_assets.interfaces.cli.options import BaseUrl, Filter, Json, Page, Pa
 from harbor_assets.interfaces.cli.records import Name
 
 app = typer.Typer(
-    help="Look at evaluations, each one run in an experiment, and at their sessions, each one trial.",
+    help="Look at evaluations: runs in experiments.",
     epilog=examples("evaluations list --experiment harbor-runs", "evaluations show codex-run-1"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -41,7 +41,10 @@ def list_evaluations(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """List evaluations with their figures, pinned ones first."""
+    """List evaluations with their figures.
+
+    Pinned ones come first.
+    """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
@@ -67,7 +70,10 @@ def show(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show an evaluation with its figures, and its sessions."""
+    """Show an evaluation with its sessions.
+
+    An evaluation is one run in an experiment, a session one trial of it.
+    """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
@@ -101,7 +107,10 @@ def _pin(name: str, workspace: str | None, base_url: str | None, json: bool, *, 
 def delete(
     name: Name, yes: Yes = False, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False
 ) -> None:
-    """Delete an evaluation with its sessions. The run it is of stays."""
+    """Delete an evaluation with its sessions.
+
+    The run it is of stays.
+    """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session

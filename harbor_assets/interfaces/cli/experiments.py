@@ -8,7 +8,7 @@ from harbor_assets.interfaces.cli.options import BaseUrl, Filter, Json, Page, Pa
 from harbor_assets.interfaces.cli.records import Name
 
 app = typer.Typer(
-    help="Create experiments, look at the evaluations in them, and delete them.",
+    help="Create experiments, and look into them.",
     epilog=examples("experiments create harbor-runs --exist-ok", "experiments show harbor-runs"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -50,7 +50,10 @@ def create(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Create an experiment, to which runs are then submitted with --experiment."""
+    """Create an experiment.
+
+    Runs are then submitted to it with --experiment.
+    """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
@@ -100,9 +103,9 @@ def show(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show an experiment and its evaluations, each with its figures and what these are over.
+    """Show an experiment with its evaluations.
 
-    Every test case weighs the same. One without a score counts as 0; CASES says how many have one.
+    Each with its figures, and what these are over. Every test case weighs the same. One without a score counts as 0; CASES says how many have one.
     """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output
@@ -116,7 +119,10 @@ def show(
 def delete(
     name: Name, yes: Yes = False, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False
 ) -> None:
-    """Delete an experiment, and the evaluations that are in no other."""
+    """Delete an experiment.
+
+    The evaluations that are in no other go with it; the runs stay.
+    """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session
