@@ -105,7 +105,8 @@ def show(
 ) -> None:
     """Show an experiment with its evaluations.
 
-    Each with its figures, and what these are over. Every test case weighs the same. One without a score counts as 0; CASES says how many have one.
+    Each with its figures and what these are over: every test case weighs the same, one without a score counts as 0,
+    and CASES says how many have one.
     """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output
