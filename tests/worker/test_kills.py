@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harbor_assets.catalog import open_catalog
 from harbor_assets.local.dying import FAULT_VARIABLE, MOMENTS
 from tests.suites import make
 from tests.worker.conftest import Home, alive, eventually, partitions, processes_naming
@@ -66,9 +67,19 @@ def _nothing_left(home: Home) -> None:
     eventually(lambda: not processes_naming(str(home.folder)), "no process names the home")
 
 
+def _sessions(home: Home, run_id: str) -> list[tuple[str, str | None, dict[str, float]]]:
+    """What stands in the run's Evaluation: test case, error and scores of each session."""
+    with open_catalog(f"sqlite:///{home.folder / 'catalog.db'}") as catalog:
+        found = catalog.list_sessions("default", f"oracle-{run_id}").items
+        return [(each.test_case_name, each.error_type, each.evaluator_scores) for each in found]
+
+
 def test_kill_nine_while_trials_run(home: Home, one_slow: Path) -> None:
-    run_id = home.submit(one_slow)
+    assert home.run("experiments", "create", "nightly").code == 0
+    run_id = home.submit(one_slow, "--experiment", "nightly")
     pid = _under_way(home, run_id)
+    quick = ("a-quick", None, {"harbor_reward.reward": 1.0})
+    eventually(lambda: _sessions(home, run_id) == [quick], "the quick one is published while the other is at work")
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: not alive(pid))
     # any next command finds it: here a list
@@ -82,6 +93,7 @@ def test_kill_nine_while_trials_run(home: Home, one_slow: Path) -> None:
     assert home.outcomes(run_id) == ["scored", "cancelled"]
     rows = home.run("runs", "results", run_id, "--json").json
     assert rows["outcomes"]["counts"]["cancelled"] == 1
+    assert _sessions(home, run_id) == [quick, ("b-slow", "cancelled_by_user", {})]
     _nothing_left(home)
 
 
