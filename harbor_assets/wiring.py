@@ -415,6 +415,7 @@ class Services:
             artifacts=self.artifacts,
             store=self.leaderboard,
             scratch=self.settings.work,
+            staleness=self.staleness,
         )
 
     @cached_property

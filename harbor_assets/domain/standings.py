@@ -17,6 +17,7 @@ from typing import Final
 from harbor_assets.domain.conditions import Conditions
 from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.intervals import interval_of_sums
+from harbor_assets.domain.marks import Mark, stale
 from harbor_assets.domain.outcomes import Frozen
 from harbor_assets.domain.paired import ALPHA, holm, paired_test
 from harbor_assets.domain.policies import ConfidenceInterval, PolicyCoverage
@@ -41,8 +42,8 @@ class Standing(Frozen):
 
     `mean` is over the scored trials of all of them; `agent`, `model` and so on are None where they differ. `rank`
     counts from 1 by the mean; `best` and `worst` are what the tests leave open, None for a line that was not tested.
-    `apart` says why the line is not ranked. `cost_usd` and `duration_sec` are sums; costs of `cost_trials` trials are
-    known.
+    `apart` says why the line is not ranked. `stale`: a person marked one of its runs, or a task in it, as bad.
+    `cost_usd` and `duration_sec` are sums; costs of `cost_trials` trials are known.
     """
 
     agent: str | None
@@ -60,6 +61,7 @@ class Standing(Frozen):
     best: int | None = None
     worst: int | None = None
     apart: str | None = None
+    stale: bool = False
 
 
 class Board(Frozen):
@@ -74,11 +76,29 @@ class Board(Frozen):
 
 class Leaderboard(Frozen):
     """The leaderboard of a workspace. `missing`: ended runs, of any workspace, that are not on it yet. `boards`: the
-    runs ranked, those together that are comparable."""
+    runs ranked, those together that are comparable. `marks`: run id -> what is said of it or of its tasks."""
 
     runs: tuple[RankedRun, ...]
     missing: tuple[str, ...] = ()
     boards: tuple[Board, ...] = ()
+    marks: dict[str, tuple[Mark, ...]] = {}
+
+    def marked(self, marks: Mapping[str, Sequence[Mark]]) -> "Leaderboard":
+        """The same, with what is said of its runs: numbers and ranks stay, and stale ones say so."""
+        bad = {run_id for run_id, found in marks.items() if stale(found)}
+        boards = (
+            board.model_copy(
+                update={
+                    "standings": tuple(
+                        line.model_copy(update={"stale": True}) if bad.intersection(line.run_ids) else line
+                        for line in board.standings
+                    )
+                }
+            )
+            for board in self.boards
+        )
+        told = {run_id: tuple(found) for run_id, found in marks.items()}
+        return self.model_copy(update={"boards": tuple(boards), "marks": told})
 
 
 @dataclass(frozen=True, slots=True)

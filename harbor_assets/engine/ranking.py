@@ -24,6 +24,7 @@ from harbor_assets.domain.runs import bundle_key
 from harbor_assets.domain.standings import BY_RUN, MIN_COVERAGE, Leaderboard, boards, checked_keys
 from harbor_assets.engine.ports import Artifacts, RunCatalog
 from harbor_assets.engine.ranking_ports import LeaderboardStore, RankedBundle
+from harbor_assets.engine.staleness import Staleness
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,17 @@ class Ranked:
 class Rankings:
     """The leaderboard as a service: reads bundles, hands them to the store. `scratch` is a folder for their tables."""
 
-    def __init__(self, *, runs: RunCatalog, artifacts: Artifacts, store: LeaderboardStore, scratch: Path) -> None:
+    def __init__(
+        self,
+        *,
+        runs: RunCatalog,
+        artifacts: Artifacts,
+        store: LeaderboardStore,
+        scratch: Path,
+        staleness: Staleness | None = None,
+    ) -> None:
         self._runs, self._artifacts, self._store, self._scratch = runs, artifacts, store, scratch
+        self._staleness = staleness
 
     def leaderboard(
         self,
@@ -71,10 +81,19 @@ class Rankings:
         rows = self._store.rows(workspace, experiment=experiment, taskset=_taskset(taskset, workspace))
         missing = sorted(set(self._runs.ended_runs()) - self._store.run_ids())
         pairings = partial(self._store.pairings, workspace)
-        return Leaderboard(
+        found = Leaderboard(
             runs=tuple(rows),
             missing=tuple(missing),
             boards=boards(rows, pairings, by=keys, min_coverage=min_coverage),
+        )
+        if self._staleness is None or not rows:
+            return found
+        return found.marked(
+            self._staleness.of_run_ids(
+                workspace,
+                [run.run_id for run in rows],
+                runs_of_tasks=partial(self._store.runs_of_tasks, workspace),
+            )
         )
 
     def sql(self, workspace: str, question: SqlQuestion) -> SqlAnswer:

@@ -46,6 +46,10 @@ class LeaderboardStore(Protocol):
         """run id -> what comparing it takes; those that are not there are left out."""
         ...
 
+    def runs_of_tasks(self, workspace: str, refs: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """run id -> which of these pinned tasks it ran; runs of none of them are left out."""
+        ...
+
     def sql(self, workspace: str, query: str, limits: Limits) -> SqlAnswer:
         """What one SELECT gives over the rows of a workspace; nothing of another can be reached.
 

@@ -4,7 +4,7 @@ Marks change no score. Whoever shows a number asks here, and says beside it what
 person said that the run, or a task of it, is bad.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harbor_assets.domain.marks import Mark, Verdict, stale, warnings
 from harbor_assets.domain.runs import Run
@@ -32,12 +32,21 @@ class Staleness:
         refs = {run.id: (run.id, *(task.ref for task in run.plan.tasks)) for run in runs}
         return _found(marked, refs)
 
-    def of_run_ids(self, workspace: str, run_ids: Iterable[str]) -> Mapping[str, Sequence[Mark]]:
-        """As `of_runs`, by id; plans are read only where a task is marked. Raises what reading a run does."""
+    def of_run_ids(
+        self,
+        workspace: str,
+        run_ids: Iterable[str],
+        *,
+        runs_of_tasks: Callable[[Sequence[str]], Mapping[str, Sequence[str]]] | None = None,
+    ) -> Mapping[str, Sequence[Mark]]:
+        """As `of_runs`, by id. `runs_of_tasks` finds, for tasks, run id -> those of them that it ran; None: where a
+        task is marked the runs' plans are read, and it raises what reading a run does."""
         marked = self._marked(workspace)
-        if all(subject.startswith("run-") for subject in marked):
-            return _found(marked, {run_id: (run_id,) for run_id in run_ids})
-        return self.of_runs(workspace, map(self._runs.get_run, run_ids))
+        tasks = [subject for subject in marked if not subject.startswith("run-")]
+        if tasks and runs_of_tasks is None:
+            return self.of_runs(workspace, map(self._runs.get_run, run_ids))
+        ran = runs_of_tasks(tasks) if tasks and runs_of_tasks else {}
+        return _found(marked, {run_id: (run_id, *ran.get(run_id, ())) for run_id in run_ids})
 
     def of_tasks(self, workspace: str, refs: Iterable[str]) -> Mapping[str, Sequence[Mark]]:
         """pinned task -> its marks that warn; tasks without any are left out."""

@@ -40,6 +40,11 @@ EXPORTED = tuple(table for table in schema.TABLES if table != "pairings")
 _WORKSPACE_SHOWN = 40  # characters of a workspace in the name of its file
 
 
+_RUNS_OF_TASKS = (
+    "SELECT run_id, task_ref FROM tasks WHERE list_contains($1::VARCHAR[], task_ref) GROUP BY ALL ORDER BY ALL"
+)
+
+
 class DuckDbLeaderboard:
     """Implements the engine's `LeaderboardStore`.
 
@@ -68,6 +73,13 @@ class DuckDbLeaderboard:
         """See `LeaderboardStore`."""
         found = self._ask(self.file_of(workspace), _PAIRINGS, list(run_ids))
         return {run_id: Pairing(*values) for run_id, *values in found}
+
+    def runs_of_tasks(self, workspace: str, refs: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """See `LeaderboardStore`."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for run_id, ref in self._ask(self.file_of(workspace), _RUNS_OF_TASKS, list(refs)) if refs else ():
+            found[run_id].append(ref)
+        return found
 
     def sql(self, workspace: str, query: str, limits: Limits) -> SqlAnswer:
         """See `LeaderboardStore`."""

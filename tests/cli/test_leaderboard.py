@@ -29,6 +29,7 @@ def rankings(w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranki
         artifacts=w.artifacts,
         store=DuckDbLeaderboard(tmp_path / "board.duckdb"),
         scratch=tmp_path / "scratch",
+        staleness=w.staleness,
     )
     w.rankings = made
     return made
@@ -130,3 +131,28 @@ def test_a_service_answers_the_same(cli: Cli, w: World, rankings: Rankings, tmp_
     with served(create_app(backend)) as url:
         assert cli("leaderboard", "--base-url", url).out == cli("leaderboard").out
         assert "1 run" in cli("leaderboard", "rebuild", "--base-url", url).out
+
+
+def test_what_rests_on_a_bad_task_or_run_is_stale_and_keeps_its_figures(
+    cli: Cli, w: World, rankings: Rankings, tmp_path: Path
+):
+    one, two = settle(w, tmp_path, 1.0, 0.5), settle(w, tmp_path, 1.0, 1.0)
+    rankings.settled(one)
+    rankings.settled(two)
+    assert "stale" not in cli("leaderboard").out
+    w.marking.mark_bad("default", one, "a wrong model answered")
+    said = cli("leaderboard").out
+    assert "0.7500 (stale)" in said
+    assert "1.0000 (stale)" not in said
+    assert f"Warning: {one} is marked bad: a wrong model answered (me, " in said
+    found = rankings.leaderboard("default")
+    assert {line.run_ids[0]: (line.stale, line.rank) for line in found.boards[0].standings} == {
+        two: (False, 1),
+        one: (True, 2),
+    }
+    w.marking.withdraw("default", one)
+    ref = w.marking.mark_bad("default", "b", "no good").subject
+    found = rankings.leaderboard("default")
+    assert all(line.stale for line in found.boards[0].standings)
+    assert {run: [mark.subject for mark in marks] for run, marks in found.marks.items()} == {one: [ref], two: [ref]}
+    assert [row["stale"] for row in csv.DictReader(io.StringIO(cli("leaderboard", "--csv").out))] == ["True", "True"]

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.ranking import RankedRun
 from harbor_assets.domain.standings import Board, Leaderboard, Standing
+from harbor_assets.interfaces.cli.marks_shown import print_warnings
 from harbor_assets.interfaces.cli.output import Output, command, counted, note, score
+from harbor_assets.interfaces.cli.report import STALE
 from harbor_assets.interfaces.cli.session import Session
 
 NAMED_MAX = 5  # missing runs named one by one; the rest is counted
@@ -17,6 +19,7 @@ _COLUMNS: tuple[str, ...] = (
     "run_id", "workspace", "taskset_ref", "agent", "model", "sandbox", "n_attempts", "mean", "mean_missing_as_zero",
     "scored_trials", "planned_trials", "scored_tasks", "planned_tasks", "phase", "owner", "finished_at", "experiment",
     "board", "rank", "best_rank", "worst_rank", "apart", "mean_low", "mean_high", "cost_usd", "duration_sec",
+    "stale",
 )  # fmt: skip
 
 
@@ -75,10 +78,14 @@ def _print_boards(found: Leaderboard, out: Output) -> None:
             out.line(f"  not ranked with the first board of {name}: {difference}")
         out.table(_HEADERS, [_row(line) for line in board.standings])
         for line in board.standings:
+            if line.stale:
+                out.line(f"  stale: {_named(line)} rests on what a person marked bad")
             if line.apart:
                 out.line(f"  not ranked: {_named(line)}: {line.apart}")
         if any(line.rank is not None and line.best is None for line in board.standings) and board.test:
             out.line("  ranks without a band were not tested: too many lines")
+    marks = {(mark.subject, mark.kind): mark for of_run in found.marks.values() for mark in of_run}
+    print_warnings(marks.values(), out)
 
 
 def _row(line: Standing) -> tuple[str, ...]:
@@ -87,7 +94,7 @@ def _row(line: Standing) -> tuple[str, ...]:
         _rank(line),
         line.agent or "-",
         line.model or "-",
-        score(line.mean),
+        score(line.mean) + (STALE if line.stale else ""),
         f"{interval.low:.3f} to {interval.high:.3f}" if interval else "-",
         f"{cover.trials}/{cover.of_trials}",
         f"{cover.tasks}/{cover.of_tasks}",
@@ -149,5 +156,6 @@ def _record(place: int, board: Board, line: Standing, runs: Sequence[RankedRun])
         "mean_high": interval.high if interval else None,
         "cost_usd": line.cost_usd,
         "duration_sec": line.duration_sec,
+        "stale": line.stale,
     }
     return {name: known[name] if name in known else plain.get(name) for name in _COLUMNS}
