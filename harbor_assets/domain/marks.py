@@ -128,6 +128,14 @@ def stale(marks: Iterable[Mark]) -> bool:
     return any(mark.verdict is Verdict.BAD for mark in marks)
 
 
+class Touched(Frozen):
+    """A run whose numbers rest on something marked: on itself, or on a task of it."""
+
+    run_id: str
+    stale: bool
+    marks: tuple[Mark, ...]
+
+
 class Judgement(Frozen):
     """What a person says: that a run, or a task's revision (the newest where none is named), is bad, and why. Judged by
     `engine/marking.py`."""

@@ -6,7 +6,8 @@ person said that the run, or a task of it, is bad.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harbor_assets.domain.marks import Mark, Verdict, stale, warnings
+from harbor_assets.domain.errors import Broken, NotFound
+from harbor_assets.domain.marks import Mark, Touched, Verdict, stale, warnings
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.mark_ports import MarkCatalog
 from harbor_assets.engine.ports import RunCatalog
@@ -47,6 +48,23 @@ class Staleness:
             return self.of_runs(workspace, map(self._runs.get_run, run_ids))
         ran = runs_of_tasks(tasks) if tasks and runs_of_tasks else {}
         return _found(marked, {run_id: (run_id, *ran.get(run_id, ())) for run_id in run_ids})
+
+    def touched(self, workspace: str, run_ids: Iterable[str]) -> list[Touched]:
+        """As `of_run_ids`, in the order given; what is no run of the workspace is left out."""
+        there: list[Run] = []
+        for run_id in dict.fromkeys(run_ids):
+            try:
+                run = self._runs.get_run(run_id)
+            except (NotFound, Broken):
+                continue
+            if run.plan.workspace == workspace:
+                there.append(run)
+        found = self.of_runs(workspace, there)
+        return [
+            Touched(run_id=run.id, stale=stale(found[run.id]), marks=tuple(found[run.id]))
+            for run in there
+            if run.id in found
+        ]
 
     def of_tasks(self, workspace: str, refs: Iterable[str]) -> Mapping[str, Sequence[Mark]]:
         """pinned task -> its marks that warn; tasks without any are left out."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harbor_assets.engine.metric_ports import MetricCatalog
     from harbor_assets.engine.ports import Artifacts, ProjectCatalog, TaskCatalog, TaskVerifier
     from harbor_assets.engine.ranking import Rankings
+    from harbor_assets.engine.staleness import Staleness
     from harbor_assets.engine.taskset_images import TasksetImages
     from harbor_assets.engine.verification import Verifications
     from harbor_assets.wiring import Services
@@ -39,6 +40,7 @@ class Backend:
     experiments: "ExperimentCatalog"
     marking: "Marking"
     lineages: "Lineages"
+    staleness: "Staleness"
     agent_evals: "Callable[[], AgentEvals]"
     scratch: Path | None = None
     rankings: "Rankings | None" = None
@@ -60,6 +62,7 @@ class Backend:
             experiments=services.catalog,
             marking=services.marking,
             lineages=services.lineages,
+            staleness=services.staleness,
             agent_evals=lambda: services.agent_evals,
             rankings=services.rankings,
             projects=services.catalog,

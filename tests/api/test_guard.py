@@ -41,6 +41,7 @@ ROLES: dict[str, Mapping[str, Role]] = {
     f"{EVALS}/images/{{key}}/log": {"GET": R},
     f"{EVALS}/marks": {"GET": R, "POST": W, "DELETE": W},
     f"{EVALS}/marks:lookup": {"POST": R},
+    f"{EVALS}/marks:touching": {"POST": R},
     f"{EVALS}/lineage": {"GET": R},
     f"{EVALS}/agent-evaluate/verifications": {"POST": W},
     f"{EVALS}/metrics": {"GET": R},

@@ -72,3 +72,22 @@ def test_what_verifying_found_is_told_and_makes_nothing_stale(w: World, cli: Cli
     assert list(w.staleness.of_tasks("default", [ref, "default/one#" + "0" * 64])) == [ref]
     assert cli("marks").out.count("\n") == 1  # those of persons
     assert cli("marks", "--all").out.count("\n") == 2
+
+
+def test_an_experiment_says_which_of_its_evaluations_are_stale(w: World, cli: Cli) -> None:
+    w.publish("one", "two")
+    assert cli("experiments", "create", "board").code == 0
+    said = cli("runs", "submit", "--taskset", "suite", "--experiment", "board", "--json")
+    assert said.code == 0, said.err
+    run_id = said.json["run"]["id"]
+    w.end(run_id, 1.0, 1.0)
+    assert "stale" not in cli("experiments", "show", "board").out
+    ref = w.marking.mark_bad("default", "one", "no good").subject
+    out = cli("experiments", "show", "board").out
+    assert f"{run_id} (stale)" in out
+    assert "is marked bad: no good (me, " in out
+    (told,) = cli("experiments", "show", "board", "--json").json["touched"]
+    assert (told["run_id"], told["stale"], told["marks"][0]["subject"]) == (run_id, True, ref)
+    evaluation = cli("experiments", "show", "board", "--json").json["evaluations"]["data"][0]["name"]
+    assert "is marked bad: no good" in cli("evaluations", "show", evaluation).out
+    assert w.staleness.touched("elsewhere", [run_id]) == []

@@ -160,6 +160,7 @@ class World:
             experiments=self.catalog,
             marking=self.marking,
             lineages=self.lineages,
+            staleness=self.staleness,
             agent_evals=lambda: self.agent_evals,
         )
 

@@ -25,7 +25,7 @@ OPEN: Final = frozenset({"/healthz", "/readyz", "/apis/evals/v1/healthz", "/open
 FIGURES: Final = "/metrics"  # for monitoring: counts of every workspace together
 _WORKSPACE: Final = re.compile(r"/apis/(?:evals|files|intake)/v2/workspaces/([^/]+)(/.*)")
 _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_LOOKING_BY_POST: Final = frozenset({"/tasks:lookup", "/marks:lookup", "/leaderboard:sql"})
+_LOOKING_BY_POST: Final = frozenset({"/tasks:lookup", "/marks:lookup", "/marks:touching", "/leaderboard:sql"})
 _SERVICE_WIDE: Final = frozenset({"/leaderboard:rebuild"})  # of every workspace, whichever the path names
 
 _caller: ContextVar[Caller] = ContextVar("caller", default=NOBODY_IN_PARTICULAR)

@@ -61,7 +61,7 @@ def _runs(backend: Backend) -> "Iterable[APIRouter]":
 def _marks(backend: Backend) -> "Iterable[APIRouter]":
     from harbor_assets.interfaces.api.routes.marks import marks_router, verifications_router
 
-    yield marks_router(backend.marks, backend.marking)
+    yield marks_router(backend.marks, backend.marking, backend.staleness)
     yield verifications_router(backend.verifications)
 
 

@@ -1,15 +1,19 @@
 """What the commands of `experiments` and `evaluations` do and print."""
 
+import re
 from collections.abc import Sequence
 
-from harbor_assets.domain.errors import Conflict
+from harbor_assets.domain.errors import Conflict, NotFound
 from harbor_assets.domain.experiments import Evaluation, Experiment, StoredSession
+from harbor_assets.domain.marks import Touched
+from harbor_assets.domain.plans import RUN_ID
 from harbor_assets.domain.rollups import Aggregate
 from harbor_assets.domain.views import Pagination
 from harbor_assets.interfaces.cli.catalog import Listing, ask, deleted, listed, named
+from harbor_assets.interfaces.cli.marks_shown import print_warnings
 from harbor_assets.interfaces.cli.output import Output, command, counted, duration, moment, note, score
 from harbor_assets.interfaces.cli.records_shown import print_facts
-from harbor_assets.interfaces.cli.report import envelope, print_place
+from harbor_assets.interfaces.cli.report import STALE, envelope, print_place
 from harbor_assets.interfaces.cli.session import Session
 
 COLUMNS_MAX = 3  # evaluators that get a column each; --json has all
@@ -67,7 +71,8 @@ def show(session: Session, name: str, out: Output, *, sort: str | None, page: in
     )
     if out.json:
         evaluations = envelope([one.model_dump(mode="json") for one in rows.data], rows.pagination)
-        out.document({**found.model_dump(mode="json"), "evaluations": evaluations})
+        told = [one.model_dump(mode="json") for one in touched(session, rows.data, ref.workspace)]
+        out.document({**found.model_dump(mode="json"), "evaluations": evaluations, "touched": told})
         return
     _print_experiment(found, out)
     if not rows.data:
@@ -78,7 +83,7 @@ def show(session: Session, name: str, out: Output, *, sort: str | None, page: in
         note(f"There are no evaluations in it yet. To publish a run to it: {words} ...")
         return
     out.line()
-    _print_evaluations(rows.data, rows.pagination, out)
+    _print_evaluations(rows.data, rows.pagination, out, touched(session, rows.data, ref.workspace))
 
 
 def delete(session: Session, name: str, out: Output, *, yes: bool) -> None:
@@ -122,9 +127,11 @@ def show_evaluation(session: Session, name: str, out: Output, *, page: int, page
     sessions = evaluations.list_sessions(ref.name, page=page, page_size=page_size, workspace=ref.workspace)
     if out.json:
         rows = envelope([one.model_dump(mode="json") for one in sessions.data], sessions.pagination)
-        out.document({**found.model_dump(mode="json"), "sessions": rows})
+        told = [one.model_dump(mode="json") for one in touched(session, [found], ref.workspace)]
+        out.document({**found.model_dump(mode="json"), "sessions": rows, "touched": told})
         return
     _print_evaluation(found, out)
+    print_touched(touched(session, [found], ref.workspace), out)
     if sessions.data:
         out.line()
         _print_sessions(sessions.data, sessions.pagination, out)
@@ -152,6 +159,23 @@ def delete_evaluation(session: Session, name: str, out: Output, *, yes: bool) ->
         ask(session, "evaluations", ref, f"Delete the evaluation {ref.bare} with its {n}?")
     session.evaluator.evaluations.delete(ref.name, workspace=ref.workspace)
     deleted("evaluations", ref, out)
+
+
+# --- marks --------------------------------------------------------------------------------------------------------
+
+
+def touched(session: Session, found: Sequence[Evaluation], workspace: str) -> Sequence[Touched]:
+    """Which of the evaluations' runs rest on something marked. A service of an earlier version says nothing."""
+    runs = [run_id for one in found if re.match(RUN_ID, run_id := one.metadata.get("run_id", ""))]
+    try:
+        return session.evaluator.marks.touching(runs, workspace=workspace) if runs else ()
+    except NotFound:
+        return ()
+
+
+def print_touched(found: Sequence[Touched], out: Output) -> None:
+    """What is said of them, each mark once."""
+    print_warnings({(mark.subject, mark.kind): mark for one in found for mark in one.marks}.values(), out)
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -217,13 +241,14 @@ def _print_evaluation(found: Evaluation, out: Output) -> None:
         out.table(("FIGURE", "MEAN", "MEDIAN", "P90", "MIN", "MAX", "CASES", "FAILED"), rows)
 
 
-def _print_evaluations(found: Sequence[Evaluation], at: Pagination, out: Output) -> None:
+def _print_evaluations(found: Sequence[Evaluation], at: Pagination, out: Output, told: Sequence[Touched] = ()) -> None:
+    stale = {one.run_id for one in told if one.stale}
     evaluators = _columns(found)
     headers = ("NAME", "AGENT", "MODEL", *(_short(name, evaluators) for name in evaluators), "CASES", "SESSIONS",
                "COST", "TIME", "TOKENS", "DATASET", "CREATED")  # fmt: skip
     rows = [
         (
-            f"{one.name}{' (pinned)' if one.pinned_at else ''}",
+            f"{one.name}{' (pinned)' if one.pinned_at else ''}{STALE if one.metadata.get('run_id') in stale else ''}",
             _agents(one) or _UNKNOWN,
             ", ".join(one.model_names) or _UNKNOWN,
             *(score(_mean(one.aggregate_scores.get(name))) for name in evaluators),
@@ -241,6 +266,7 @@ def _print_evaluations(found: Sequence[Evaluation], at: Pagination, out: Output)
     hidden = {name for one in found for name in one.aggregate_scores} - set(evaluators)
     if hidden:
         note(f"{counted(len(hidden), 'more evaluator')}; --json has all")
+    print_touched(told, out)
     print_place(at, "evaluations")
 
 

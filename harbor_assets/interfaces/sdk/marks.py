@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 
-from harbor_assets.domain.marks import LOOKUP_MAX, Judgement, Mark, MarkLookup, Verdict
+from harbor_assets.domain.marks import LOOKUP_MAX, Judgement, Mark, MarkLookup, Touched, Verdict
 from harbor_assets.domain.plans import NOP, ORACLE, SandboxWord
 from harbor_assets.domain.verification import ATTEMPTS, Verification, VerificationRequest
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking, blocking_page
@@ -14,6 +14,7 @@ from harbor_assets.interfaces.sdk.resource import JSON, AsyncResource, encoded
 from harbor_assets.interfaces.sdk.runs import AsyncRuns
 
 _MARKS = TypeAdapter(list[Mark])
+_TOUCHED = TypeAdapter(list[Touched])
 
 
 class AsyncMarks(AsyncResource):
@@ -39,6 +40,16 @@ class AsyncMarks(AsyncResource):
             path = self._at(workspace, "marks:lookup")
             answer = await self._http.call("POST", path, content=encoded(body), headers=JSON)
             found += _MARKS.validate_json(answer.content)
+        return found
+
+    async def touching(self, run_ids: Sequence[str], *, workspace: str | None = None) -> Sequence[Touched]:
+        """Which of these runs are touched by marks, of themselves or of their tasks; the others are left out."""
+        found: list[Touched] = []
+        for start in range(0, len(run_ids), LOOKUP_MAX):
+            body = MarkLookup(subjects=[*run_ids[start : start + LOOKUP_MAX]])
+            path = self._at(workspace, "marks:touching")
+            answer = await self._http.call("POST", path, content=encoded(body), headers=JSON)
+            found += _TOUCHED.validate_json(answer.content)
         return found
 
     async def mark_bad(self, subject: str, why: str, *, workspace: str | None = None) -> Mark:
@@ -90,6 +101,7 @@ class Marks(Blocking):
 
     list = blocking_page(AsyncMarks.list)
     lookup = blocking(AsyncMarks.lookup)
+    touching = blocking(AsyncMarks.touching)
     mark_bad = blocking(AsyncMarks.mark_bad)
     withdraw = blocking(AsyncMarks.withdraw)
     judge = blocking(AsyncMarks.judge)

@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from harbor_assets.domain.marks import Judgement, Mark, MarkLookup, Verdict
+from harbor_assets.domain.marks import Judgement, Mark, MarkLookup, Touched, Verdict
 from harbor_assets.domain.verification import Verification, VerificationRequest
 from harbor_assets.engine.mark_ports import MarkCatalog
 from harbor_assets.engine.marking import Marking
+from harbor_assets.engine.staleness import Staleness
 from harbor_assets.engine.verification import Verifications
 from harbor_assets.interfaces.api.answers import Listed, Name, PageNumber, PageSize, dumped, listed, model
 from harbor_assets.interfaces.api.failures import failures
@@ -27,8 +28,8 @@ Subject = Annotated[
 ]
 
 
-def marks_router(marks: MarkCatalog, marking: Marking) -> APIRouter:
-    """`/marks`, and `/marks:lookup`."""
+def marks_router(marks: MarkCatalog, marking: Marking, staleness: Staleness) -> APIRouter:
+    """`/marks`, `/marks:lookup` and `/marks:touching`."""
     router = APIRouter(tags=["marks"], route_class=StrictRoute)
 
     @router.get("/marks", response_model=Listed[Mark])
@@ -59,6 +60,11 @@ def marks_router(marks: MarkCatalog, marking: Marking) -> APIRouter:
         """The marks of many tasks and runs in one call, in the order asked for."""
         found = marks.marks_of(workspace, body.subjects)
         return JSONResponse(dumped([mark for each in dict.fromkeys(body.subjects) for mark in found.get(each, ())]))
+
+    @router.post("/marks:touching", response_model=list[Touched])
+    def touching(workspace: Name, body: MarkLookup) -> Response:
+        """Which of these runs are touched by marks, of themselves or of their tasks; the others are left out."""
+        return JSONResponse(dumped(staleness.touched(workspace, body.subjects)))
 
     return router
 
