@@ -86,6 +86,19 @@ def test_a_later_execution_runs_what_is_left_and_leaves_others_green(
     assert partitions(instance)[1:] == [[], []]
 
 
+def test_a_stopped_run_begins_no_further_task_and_says_why(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    async def script(task: PlannedTask, k: int) -> Ending:
+        return Ending(Reason.PROVIDER_REFUSED, "no key") if task.index < 2 else await graded(task, k)
+
+    house = Playing(tmp_path, script)
+    result = execute(house, instance)
+    assert house.runner.ran == [(0, 1), (1, 1)]
+    failures = {event.step_key: event.step_failure_data for event in result.all_events if event.is_step_failure}
+    said = failures["trial_results.trial[t00002]"].error_display_string
+    assert "The run was stopped: provider_refused: no key" in said
+    assert not house.engine.has_work(RUN)
+
+
 def test_a_cancelled_run_plans_nothing(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     house = Playing(tmp_path, graded)
     house.catalog.request_cancel(RUN, datetime.now(UTC))

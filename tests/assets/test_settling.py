@@ -1,5 +1,6 @@
 """The deployment's `merged_bundle`, executed in this process on a real catalog; what the cluster holds is played."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,19 @@ def test_the_bundle_is_a_partition_of_its_own_and_the_end_is_written_after_it(pl
     assert (run.phase, run.result_state) == (RunPhase.COMPLETED, ResultState.READY)
     (evaluation,) = place.instance.get_runs(dg.RunsFilter(job_name="evaluate"))
     assert evaluation.tags["harbor/phase"] == "completed"
+
+
+def test_a_task_whose_worker_died_before_its_event_is_green_when_the_run_is_settled(place: Place) -> None:
+    house = place.house
+    asyncio.run(house.engine.execute_task(RUN, 1, house.listener, asyncio.Event()))  # a worker that told nobody
+    place.evaluate()
+    before = {run_task_key(RUN, index) for index in (0, 2)}
+    assert place.instance.get_materialized_partitions(dg.AssetKey("trial_results")) == before
+    assert place.settle()
+    assert place.instance.get_materialized_partitions(dg.AssetKey("trial_results")) == {*before, run_task_key(RUN, 1)}
+    assert place.settle()
+    told = place.instance.fetch_materializations(dg.AssetKey("trial_results"), limit=10).records
+    assert len(told) == 3, "each once"
 
 
 def test_settled_again_by_hand_gives_the_same_bundle(place: Place) -> None:

@@ -68,6 +68,8 @@ def test_a_paused_run_is_opened_and_a_stopped_one_refused(cli: Cli, w: World):
     run_id = submit(w, "a")
     hold = Hold(reason=Reason.SANDBOX_LOST, message="x", since=NOON, next_at=NOON.replace(year=2090), failed=4)
     w.catalog.change_admission(run_id, lambda state: Admission(hold=hold))
+    status = " ".join(cli("runs", "status", run_id).out.split())
+    assert "Waiting: paused since 12:00:00 UTC, as 3 trials in a row ended with sandbox_lost; 4 failed since" in status
     said = cli("runs", "resume", run_id, "--json")
     assert (said.json["reopened"], said.json["at_work"], said.json["started"]) == (True, True, False)
     opened = w.catalog.admission(run_id).hold

@@ -370,8 +370,9 @@ def resume(
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run and exit with how it ended.")] = False,
     json: Json = False,
 ) -> None:
-    """Let a run go on that lost its worker, under the same id: the trials without an outcome, and no others.
+    """Let a run go on that lost its worker.
 
+    It keeps its id and runs the trials without an outcome, and no others; what is run again is said.
     Runs go on by themselves; this is for one that is to go on now. A paused run tries its next trial at once. An ended
     run never changes: use rerun.
     """
