@@ -7,26 +7,20 @@ run's end applies (`events/retention.py`) is timed on its own.
 """
 
 import itertools
-import json
 import os
-import re
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
-from websockets.sync.client import connect
+from tests.chromium import CHROMIUM, browser
 
 PARTITIONS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
 KEPT = [int(argument) for argument in sys.argv[2:]] or [5_000]
 TASKS, OPENED, PATIENCE = 100, 3, 180.0  # tasks of a run; times a page is opened; seconds for one
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1400,900"]
 
 
 def fill(home: Path) -> None:
@@ -56,63 +50,20 @@ def retired(keep: int) -> str:
         return f"{done}: {time.monotonic() - began:.2f} s"
 
 
-class Browser:
-    """Headless Chromium by its own protocol."""
-
-    def __init__(self, socket: Any) -> None:
-        self._socket, self._numbers = socket, itertools.count(1)
-
-    def ask(self, method: str, **parameters: Any) -> Any:
-        """One call; its result. Events meanwhile are dropped."""
-        number = next(self._numbers)
-        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
-        while True:
-            told = json.loads(self._socket.recv())
-            if told.get("id") == number:
-                return told["result"]
-
-    def opened(self, url: str, words: str) -> float:
-        """Seconds until the page shows these words."""
-        self.ask("Page.navigate", url="about:blank")
-        began = time.monotonic()
-        self.ask("Page.navigate", url=url)
-        shows = f"document.body?.innerText.includes({json.dumps(words)})"
-        while time.monotonic() - began < PATIENCE:
-            if (self.ask("Runtime.evaluate", expression=shows))["result"].get("value"):
-                return time.monotonic() - began
-            time.sleep(0.05)
-        sys.exit(f"{url} did not show {words!r} within {PATIENCE:.0f} s")
-
-
-def figures(chromium: str, url: str, profile: Path) -> None:
+def figures(url: str, profile: Path) -> None:
     """Open the page with all keys, then with as many as each policy keeps."""
-    argv = [chromium, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", "about:blank"]
-    browser = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        assert browser.stderr
-        port = next(found[1] for line in browser.stderr if (found := re.search(r"ws://127.0.0.1:(\d+)/", line)))
-        where = page_of(int(port))
-        with connect(where, max_size=None, ping_interval=None) as connection:
-            page = Browser(connection)
-            for count in (PARTITIONS, *KEPT):
-                if count < PARTITIONS:
-                    print(retired(count))
-                took = [page.opened(url, f"{count:,} Partitions Selected") for _ in range(OPENED)]
-                load = os.getloadavg()[0]
-                print(f"{count:>6} partitions: {', '.join(f'{seconds:.1f}' for seconds in took)} s (load {load:.0f})")
-    finally:
-        browser.terminate()
-        browser.wait()
-
-
-def page_of(port: int) -> str:
-    """The address of the browser's one page."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
-        return next(entry["webSocketDebuggerUrl"] for entry in json.load(answer) if entry["type"] == "page")
+    with browser(profile, "--window-size=1400,900") as page:
+        for count in (PARTITIONS, *KEPT):
+            if count < PARTITIONS:
+                print(retired(count))
+            took = [page.opened(url, f"{count:,} Partitions Selected", PATIENCE) for _ in range(OPENED)]
+            load = os.getloadavg()[0]
+            print(f"{count:>6} partitions: {', '.join(f'{seconds:.1f}' for seconds in took)} s (load {load:.0f})")
 
 
 def main() -> None:
-    chromium = shutil.which("chromium") or sys.exit("needs Chromium")
+    if CHROMIUM is None:
+        sys.exit("needs Chromium")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, socket.socket() as probe:
         home = Path(folder) / "home"
         os.environ.update(HARBOR_ASSETS_HOME=str(home), DAGSTER_HOME=str(home / "dagster"), HARBOR_TELEMETRY="0")
@@ -132,7 +83,7 @@ def main() -> None:
             try:
                 next(line for line in ui.stderr if line.startswith("Dagster UI: "))
                 url = f"http://127.0.0.1:{port}/assets/trial_results?view=partitions"
-                figures(chromium, url, Path(folder) / "profile")
+                figures(url, Path(folder) / "profile")
             finally:
                 ui.terminate()
 

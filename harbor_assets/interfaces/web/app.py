@@ -21,7 +21,7 @@ from harbor_assets.interfaces.web.leaderboard import leaderboard_routes
 from harbor_assets.interfaces.web.lineage import lineage_routes
 from harbor_assets.interfaces.web.records import record_routes
 from harbor_assets.interfaces.web.runs import run_routes
-from harbor_assets.interfaces.web.site import Site, script, style, version_of
+from harbor_assets.interfaces.web.site import Site, icon, script, style, version_of
 from harbor_assets.interfaces.web.trials import trial_routes
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ def create_pages(
 
 
 def _add_files(app: FastAPI) -> None:
-    for content, kind, media_type in ((style, "css", "text/css"), (script, "js", "text/javascript")):
+    files = ((style, "css", "text/css"), (script, "js", "text/javascript"), (icon, "svg", "image/svg+xml"))
+    for content, kind, media_type in files:
 
         @app.get(f"/static/{version_of(content)}.{kind}")
         def file(content: Callable[[], str] = content, media_type: str = media_type) -> Response:

@@ -53,6 +53,12 @@ def script() -> str:
 
 
 @cache
+def icon() -> str:
+    """What stands in a browser's tab."""
+    return files("harbor_assets.interfaces.web").joinpath("icon.svg").read_text(encoding="utf-8")
+
+
+@cache
 def version_of(content: Callable[[], str]) -> str:
     """What tells one content of a file from another in its address, so that browsers may keep it."""
     return hashlib.sha256(content().encode()).hexdigest()[:12]
@@ -181,6 +187,7 @@ class Site:
             "version": version(),
             "style_address": f"/static/{version_of(style)}.css",
             "script_address": f"/static/{version_of(script)}.js",
+            "icon_address": f"/static/{version_of(icon)}.svg",
         }
         return made
 
