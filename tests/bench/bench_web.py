@@ -39,9 +39,9 @@ def fill_experiment(w: World) -> None:
         w.catalog.create_evaluation("default", EvaluationInput(name=name, experiment_ids=[held.id], dataset_name="d"))
         for case in range(CASES):
             session = Session(
-                session_id=f"{name}-{case}", evaluation=name, test_case_name=f"case-{case}", agent_name=f"a{number % 7}",
-                model_name=f"m{number % 11}", started_at=datetime.now(UTC), latency_ms=1000.0 + number, prompt_tokens=100,
-                completion_tokens=10, cost_usd=0.001 * (1 + number * 37 % 101),
+                session_id=f"{name}-{case}", evaluation=name, test_case_name=f"case-{case}",
+                agent_name=f"a{number % 7}", model_name=f"m{number % 11}", started_at=datetime.now(UTC),
+                latency_ms=1000.0 + number, prompt_tokens=100, completion_tokens=10, cost_usd=0.001 * (1 + number * 37 % 101),
             )  # fmt: skip
             value = float((number * 31 + case * 17) % 100) / 100
             result = EvaluatorResult(
@@ -79,8 +79,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ranked_world(Path(name)) as w:
         folder = Path(name)
         fill_experiment(w)
+        fill_board(w, folder)  # before the large run, which has no bundle to rank
         run_id = fill_run(w)
-        fill_board(w, folder)
         run = w.catalog.get_run(run_id)
         held = w.catalog.get_experiment("default", "many")
         where = condition("experiment_id", "", Operator.EQ, held.id, fields=EVALUATION_FIELDS, workspace="default")
