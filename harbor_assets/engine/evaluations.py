@@ -341,10 +341,6 @@ class Evaluations:
             raise Refused("There are no Experiments here to publish to")
         return self._publisher.again(run, self._runs.outcomes(run_id))
 
-    def marks_touching(self, workspace: str, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mark]]:
-        """run id -> what is said of the run or of a task of it; runs that nothing touches are left out."""
-        return {} if self._staleness is None else self._staleness.of_run_ids(workspace, run_ids)
-
     def recover(self) -> Recovered:
         """Let every run go on that is not terminal and has lost its worker; see `Recovery`."""
         return self._recovery.recover()

@@ -41,7 +41,8 @@ def fill_experiment(w: World) -> None:
             session = Session(
                 session_id=f"{name}-{case}", evaluation=name, test_case_name=f"case-{case}",
                 agent_name=f"a{number % 7}", model_name=f"m{number % 11}", started_at=datetime.now(UTC),
-                latency_ms=1000.0 + number, prompt_tokens=100, completion_tokens=10, cost_usd=0.001 * (1 + number * 37 % 101),
+                latency_ms=1000.0 + number, prompt_tokens=100, completion_tokens=10,
+                cost_usd=0.001 * (1 + number * 37 % 101),
             )  # fmt: skip
             value = float((number * 31 + case * 17) % 100) / 100
             result = EvaluatorResult(

@@ -95,7 +95,13 @@ def ranked_world(folder: Path) -> Iterator[World]:
     """A world that keeps a store of results."""
     with world(folder) as made:
         store = DuckDbLeaderboard(folder / "leaderboard.duckdb")
-        made.rankings = Rankings(runs=made.catalog, artifacts=made.artifacts, store=store, scratch=folder / "scratch")
+        made.rankings = Rankings(
+            runs=made.catalog,
+            artifacts=made.artifacts,
+            store=store,
+            scratch=folder / "scratch",
+            staleness=made.backend.staleness,
+        )
         made.backend = replace(made.backend, rankings=made.rankings)
         yield made
 

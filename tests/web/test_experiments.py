@@ -13,6 +13,7 @@ from harbor_assets.domain.experiments import (
     Pareto,
     Session,
 )
+from harbor_assets.domain.marks import Mark, Verdict
 from harbor_assets.domain.traces import Span, SpanKind
 from tests.interfaces.backends import World
 from tests.web.browser import HOSTILE
@@ -163,6 +164,14 @@ def test_an_evaluation_with_its_sessions_that_lead_to_trials(visitor: Visitor, w
     assert f"/runs/{RUN}/tasks/1/trials/1" in page.links()
     for path in ("/experiments/default/x", "/evaluations/default/x", "/sessions/default/x"):
         visitor.see(path, 404)
+
+
+def test_evaluations_of_marked_runs_say_so(visitor: Visitor, weekly: World):
+    said = Mark(workspace="default", subject=RUN, verdict=Verdict.BAD, who="ann", why="the wrong key", at=AT)
+    weekly.catalog.put_mark(said)
+    page = visitor.see("/experiments/default/weekly")
+    assert "cheap run bad" in page.text
+    assert "the wrong key" in visitor.see("/evaluations/default/cheap").text
 
 
 def test_metadata_that_names_no_run_of_ours_leads_nowhere(visitor: Visitor, w: World):

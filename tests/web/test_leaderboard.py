@@ -107,6 +107,7 @@ def test_a_marked_run_is_stale_on_the_board_and_in_lists(visitor: Visitor, w: Wo
         Mark(workspace="default", subject=three[1].id, verdict=Verdict.BAD, who="ann", why="wrong key", at=at)
     )
     assert lines(visitor)[1][9] == f"{three[1].id} bad"
+    assert lines(visitor)[1][1] == "nop stale"
     assert "completed stale" in [row[1] for row in rows(visitor.see("/runs"))]
 
 

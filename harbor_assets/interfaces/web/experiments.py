@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
-from harbor_assets.domain.errors import NotFound, Refused
+from harbor_assets.domain.errors import Broken, NotFound, Refused
 from harbor_assets.domain.evaluation_lists import EVALUATION_FIELDS, IN_MEMORY_MAX, read_sort
 from harbor_assets.domain.experiments import Evaluation, Experiment, StoredSession
 from harbor_assets.domain.filters import Operator, condition
+from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.tasks import Sort
 from harbor_assets.interfaces.web.plot import Plot, Point
 from harbor_assets.interfaces.web.site import Leaf, Links, Site, page_number
@@ -53,12 +54,14 @@ def experiment_routes(site: Site) -> APIRouter:
         chosen = [each for each in found.items if _answers(each, query)]
         number = page_number(query)
         x, y = _axes(experiment, found.items)
+        shown = chosen[(number - 1) * EVALUATIONS_PAGE : number * EVALUATIONS_PAGE]
+        runs = {each.name: run_of(each) for each in shown}
         return site.page(
             request,
             "experiment.html.j2",
             workspace=workspace,
             experiment=experiment,
-            evaluations=chosen[(number - 1) * EVALUATIONS_PAGE : number * EVALUATIONS_PAGE],
+            evaluations=shown,
             pages=Leaf(number, EVALUATIONS_PAGE, len(chosen)),
             found=len(chosen),
             shown=len(found.items),
@@ -67,7 +70,8 @@ def experiment_routes(site: Site) -> APIRouter:
             sort=sort,
             choices=_choices(found.items),
             plot=_plot(site.links(request, workspace), chosen, x, y) if x and y else None,
-            runs={each.name: run_of(each) for each in found.items},
+            runs=runs,
+            marks=_touched(site, workspace, [run for run in runs.values() if run]),
         )
 
     @router.get("/evaluations/{workspace}/{name}")
@@ -81,7 +85,8 @@ def experiment_routes(site: Site) -> APIRouter:
             "evaluation.html.j2",
             workspace=workspace,
             evaluation=evaluation,
-            run=run_of(evaluation),
+            run=(run := run_of(evaluation)),
+            marks=_touched(site, workspace, [run] if run else []).get(run or "", ()),
             sessions=sessions.items,
             trials={each.session_id: trial_of(each) for each in sessions.items},
             pages=Leaf(number, SESSIONS_PAGE, sessions.total),
@@ -125,6 +130,15 @@ def trial_of(session: StoredSession) -> tuple[str, int, int] | None:
     run, index, k = (held.get(name, "") for name in ("run_id", "task_index", "attempt"))
     whole = _RUN.fullmatch(run) and all(text.isascii() and text.isdigit() and len(text) < 10 for text in (index, k))
     return (run, int(index), int(k)) if whole else None
+
+
+def _touched(site: Site, workspace: str, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mark]]:
+    """run id -> what is said in the workspace of it or of a task of it."""
+    staleness = site.backend.staleness
+    try:
+        return staleness.of_run_ids(workspace, run_ids)  # reads no plan unless a task is marked
+    except (NotFound, Broken):  # an evaluation may name a run that is not here
+        return {each.run_id: each.marks for each in staleness.touched(workspace, run_ids)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """The leaderboard: what is comparable ranked together, in bands, and why anything stands apart."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from harbor_assets.domain.errors import NotFound, Refused
-from harbor_assets.domain.marks import Mark
+from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.standings import BY_RUN, KEYS, MIN_COVERAGE, Board, Leaderboard, Standing
 from harbor_assets.domain.text import quoted
 from harbor_assets.interfaces.web.plot import Plot, Point
@@ -82,7 +81,7 @@ def leaderboard_routes(site: Site) -> APIRouter:
             tasksets=sorted({run.taskset_ref.partition("#")[0] for run in found.runs}),
             agents=sorted({run.agent for run in found.runs}),
             models=sorted({run.model for run in found.runs if run.model}),
-            marks=_marks(site, workspace, shown),
+            marks=found.marks,
             runs_named=RUNS_NAMED,
         )
 
@@ -153,12 +152,3 @@ def sorted_lines(lines: Sequence[Standing], sort: str) -> list[Standing]:
         return line.apart is not None, value is None, 0.0 if value is None else -value if down else value
 
     return sorted(lines, key=key)
-
-
-def _marks(site: Site, workspace: str, shown: Iterable[Shown]) -> Mapping[str, Sequence[Mark]]:
-    """run id -> what is said of it or of its tasks."""
-    ids = {run_id: None for one in shown for line in one.lines for run_id in line.run_ids}
-    try:
-        return site.backend.evaluations.marks_touching(workspace, list(ids))
-    except Refused:  # a run that was deleted by hand is on the board until that is rebuilt
-        return {}
