@@ -3,8 +3,7 @@
 import dagster as dg
 
 from harbor_assets.engine.benchmarks import Benchmarks
-from harbor_assets.settings import Settings
-from harbor_assets.wiring import wire
+from resources.services import of_instance
 
 
 class BenchmarksResource(dg.ConfigurableResource[Benchmarks]):
@@ -12,4 +11,4 @@ class BenchmarksResource(dg.ConfigurableResource[Benchmarks]):
 
     def create_resource(self, context: dg.InitResourceContext) -> Benchmarks:
         """Nothing is opened before it is used."""
-        return wire(Settings.load()).benchmarks
+        return of_instance(context).benchmarks

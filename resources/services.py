@@ -6,7 +6,17 @@ from harbor_assets.engine.evaluations import Evaluations
 from harbor_assets.engine.ranking import Rankings
 from harbor_assets.interfaces.publisher import Publisher
 from harbor_assets.settings import Settings
-from harbor_assets.wiring import local_services, wire
+from harbor_assets.wiring import Services, local_services, wire
+
+
+def of_instance(context: dg.InitResourceContext) -> Services:
+    """The services, on the Dagster instance that asks: a worker's pod has no dagster.yaml, and of itself would find an
+    empty instance."""
+    settings = Settings.load()
+    services = wire(settings)
+    if settings.executor == "kubernetes" and context.instance is not None:
+        services.cluster_executions.instance = context.instance
+    return services
 
 
 class EvaluationsResource(dg.ConfigurableResource[Evaluations]):
@@ -14,7 +24,7 @@ class EvaluationsResource(dg.ConfigurableResource[Evaluations]):
 
     def create_resource(self, context: dg.InitResourceContext) -> Evaluations:
         """Nothing is opened before it is used."""
-        return wire(Settings.load()).evaluations
+        return of_instance(context).evaluations
 
 
 class PublisherResource(dg.ConfigurableResource[Publisher]):

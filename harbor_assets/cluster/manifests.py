@@ -121,6 +121,19 @@ def run_worker_config(run_id: str) -> dict[str, Any]:
     }
 
 
+def other_config() -> dict[str, Any]:
+    """The same for the Job of a Dagster run that belongs to no run yet, as one that submits one: only what is part of
+    the deployment reaches the database."""
+    marks = {"labels": PART_OF}
+    return {
+        "job_metadata": marks,
+        "pod_template_spec_metadata": marks,
+        "job_spec_config": {"ttl_seconds_after_finished": _TTL_SECONDS},
+        "pod_spec_config": {"enable_service_links": False},
+        "container_config": {**_LAST_WORDS, "resources": RUN_WORKER_RESOURCES, "security_context": _RESTRICTED},
+    }
+
+
 def settle_config(run_id: str) -> dict[str, Any]:
     """The same for the Job that settles a run: it asks nothing of the API server, so it gets no token."""
     marks = {"labels": {**labels(run_id), ROLE_LABEL: SETTLING}}

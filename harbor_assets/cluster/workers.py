@@ -11,7 +11,7 @@ from dagster_k8s.launcher import K8sRunLauncher
 
 from harbor_assets.cluster.client import ClusterClient
 from harbor_assets.cluster.executions import SETTLE_JOB
-from harbor_assets.cluster.manifests import RUN_TAG, run_worker_config, settle_config
+from harbor_assets.cluster.manifests import RUN_TAG, other_config, run_worker_config, settle_config
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,9 @@ class RunWorkers(K8sRunLauncher):
         stock = super().get_container_context_for_run(dagster_run)
         run_id = dagster_run.tags.get(RUN_TAG)
         if run_id is None:
-            return stock
-        config = settle_config(run_id) if dagster_run.job_name == SETTLE_JOB else run_worker_config(run_id)
+            config = other_config()
+        else:
+            config = settle_config(run_id) if dagster_run.job_name == SETTLE_JOB else run_worker_config(run_id)
         ours = UserDefinedDagsterK8sConfig.from_dict(config)
         return K8sContainerContext(run_k8s_config=ours).merge(stock)
 

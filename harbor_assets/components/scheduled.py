@@ -79,7 +79,7 @@ class ScheduledBenchmark(dg.Component):
 def _asset(benchmark: Benchmark) -> dg.AssetsDefinition:
     agent = benchmark.agent + (f" with {benchmark.model}" if benchmark.model else "")
     with quietly():
-        policy = dg.FreshnessPolicy.time_window(fail_window=_patience(benchmark))
+        policy = dg.FreshnessPolicy.time_window(fail_window=patience(benchmark))
 
     @dg.asset(
         key=benchmark_key(benchmark.name),
@@ -143,7 +143,7 @@ def _schedule(benchmark: Benchmark, job: UnresolvedAssetJobDefinition) -> dg.Sch
     return tick
 
 
-def _patience(benchmark: Benchmark) -> timedelta:
+def patience(benchmark: Benchmark) -> timedelta:
     """How old the newest day's result may be: the longest pause between two ticks, and the time a run may take."""
     from dagster._utils.schedules import cron_string_iterator
 

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from harbor_assets.domain import bundle
+from harbor_assets.domain.benchmarks import Spent
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
@@ -39,12 +40,13 @@ def bundle_metadata(
 ) -> dict[str, Any]:
     """What stands beside a bundle's materialisation. `place`: a path in the bundle -> where a person finds it."""
     summary = account(rows)
-    scored, zeroed = summary.policies.scored_only, summary.policies.missing_as_zero
+    scored, zeroed, spent = summary.policies.scored_only, summary.policies.missing_as_zero, Spent.on(rows)
     metadata: dict[str, Any] = {
         "summary": dg.MetadataValue.md(_summary(plan, rows, phase)),
         "report": dg.MetadataValue.path(place(bundle.REPORT)),
         "mean": None if scored.mean is None else dg.MetadataValue.float(scored.mean),
         "mean_missing_as_zero": None if zeroed.mean is None else dg.MetadataValue.float(zeroed.mean),
+        "cost_usd": None if spent.unknown == summary.planned else dg.MetadataValue.float(spent.usd),
         "trials_scored": scored.coverage.trials,
         "trials_planned": summary.planned,
         "tasks_scored": scored.coverage.tasks,
