@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbor_assets.cluster import manifests
-from harbor_assets.cluster.manifests import WorkerPods, step_config, step_job_name, task_index
+from harbor_assets.cluster.manifests import (
+    WorkerPods,
+    other_config,
+    run_worker_config,
+    step_config,
+    step_job_name,
+    task_index,
+)
 
 RUN = "run-0123456789abcdef"
 PODS = WorkerPods(trial_service_account="trial-worker")
@@ -69,3 +76,10 @@ def test_what_every_dagster_process_loads_imports_no_kubernetes() -> None:
         check=False,
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_job_of_no_run_is_part_of_the_deployment_but_of_no_runs_leftovers() -> None:
+    """Only what is part of the deployment reaches its database; what has a run's label goes with that run."""
+    marks = other_config()["pod_template_spec_metadata"]["labels"]
+    assert marks == other_config()["job_metadata"]["labels"] == {"app.kubernetes.io/part-of": "harbor-assets"}
+    assert run_worker_config("run-1")["pod_template_spec_metadata"]["labels"].items() > marks.items()

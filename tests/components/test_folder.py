@@ -93,7 +93,9 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, executor: str) -> subp
     code = (
         "from harbor_assets.definitions import defs\n"
         "repository = defs.get_repository_def()\n"
-        "print(*sorted(s.name for s in [*repository.schedule_defs, *repository.sensor_defs]))"
+        "print(*sorted(s.name for s in [*repository.schedule_defs, *repository.sensor_defs]))\n"
+        "assets = repository.asset_graph\n"
+        "print(*sorted(k.to_user_string() for k in assets.get_all_asset_keys() if assets.get(k).freshness_policy))"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
@@ -103,7 +105,9 @@ def test_dagster_loads_them_and_a_bad_one_stops_a_laptop_but_not_a_deployment(
 ) -> None:
     write(tmp_path, "nightly/defs.yaml", GOOD)
     done = loaded(tmp_path, monkeypatch, "local")
-    assert done.stdout.split() == ["benchmark_nightly", "publications"], done.stderr
+    names, fresh = done.stdout.splitlines()
+    assert {"benchmark_nightly", "publications"} <= set(names.split()), done.stderr
+    assert fresh.split() == ["benchmark/nightly", "leaderboard"]
     path = write(tmp_path, "nightly/defs.yaml", GOOD.replace("start", "begin"))
     done = loaded(tmp_path, monkeypatch, "local")
     assert done.returncode != 0
