@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from harbor_assets.domain.endings import START_ERRORS, Ending
 from harbor_assets.domain.flags import Flag
-from harbor_assets.domain.outcomes import Reason
+from harbor_assets.domain.outcomes import Reason, Try
 from harbor_assets.domain.pods import pull_can_get_better
 
 RETRIED = frozenset(
@@ -57,16 +57,22 @@ def of_infrastructure(ending: Ending) -> bool:
     return ending.reason in INFRASTRUCTURE
 
 
-def tried_again(ending: Ending, earlier: Sequence[Reason], *, max_retries: int, infra_retries: int) -> bool:
-    """Whether a try that ended so is followed by another. `earlier`: how those before it ended that were tried again;
-    lost workers are none of them."""
+def tried_again(ending: Ending, earlier: Sequence[Try], *, max_retries: int, infra_retries: int) -> bool:
+    """Whether a try that ended so is followed by another. `earlier`: those before it that were tried again, with their
+    reasons; lost workers are none of them."""
     if ending.reason is Reason.VERIFIER_ERROR and Flag.VERIFIER_AGAIN in ending.flags:
         return False  # the verifier alone had its tries, and the agent's work may have cost much
     lost = of_infrastructure(ending)
     if lost and len(earlier) < infra_retries:
         return True
-    others = 0 if lost else sum(reason not in INFRASTRUCTURE for reason in earlier)
+    others = 0 if lost else sum(not _was_infrastructure(tried) for tried in earlier)
     return ending.reason in RETRIED and others < max_retries and len(earlier) < max(max_retries, infra_retries)
+
+
+def _was_infrastructure(tried: Try) -> bool:
+    if tried.reason is Reason.SANDBOX_START:
+        return tried.error is None or tried.error.type in START_ERRORS
+    return tried.reason in INFRASTRUCTURE
 
 
 def pause_before(retry: int) -> float:

@@ -212,33 +212,45 @@ class Execution:
         its first try may begin without being asked for."""
         earlier = await self._keep_earlier_tries(task, k)
         while True:
-            if not admitted and not await self._may_begin():
+            ended = [tried for tried in earlier if tried.reason is not None]
+            pause = pause_before(len(ended)) if ended else 0.0
+            if not admitted and not ended and not await self._may_begin():
                 return None
+            done = await self._try(task, k, earlier, pause, ask=bool(ended) and not admitted)
+            if done is None:
+                return None
+            start, folder, ending = done
             admitted = False
-            reasons = [tried.reason for tried in earlier if tried.reason is not None]
-            start, folder, ending = await self._try(task, k, earlier, pause_before(len(reasons)) if reasons else 0.0)
-            await patiently(
-                admission.tell, self._runs, self._run.id, trial_id(task, k), ending, began=start, now=self._clock()
-            )
-            if self._ended or not self._again(task, ending, reasons):
-                return await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
+            # What a try came to is kept before anybody is told: no cancel may come between.
+            if self._ended or not self._again(task, ending, ended):
+                outcome = await _to_its_end(self._finish(task, k, ending, folder, start, earlier))
+                await self._tell(task, k, ending, start)
+                return outcome
             log.warning("%s is tried again: %s", trial_id(task, k), ending.reason)
             number = len(earlier) + 1
             earlier.append(await _to_its_end(self._keep_ended_try(task, k, number, ending, folder, start)))
+            await self._tell(task, k, ending, start)
 
-    def _again(self, task: PlannedTask, ending: Ending, earlier: Sequence[Reason]) -> bool:
+    async def _tell(self, task: PlannedTask, k: int, ending: Ending, began: datetime) -> None:
+        trial, now = trial_id(task, k), self._clock()
+        await patiently(admission.tell, self._runs, self._run.id, trial, ending, began=began, now=now)
+
+    def _again(self, task: PlannedTask, ending: Ending, earlier: Sequence[Try]) -> bool:
         plan = self._plan
         return task.image_problem is None and tried_again(
             ending, earlier, max_retries=plan.max_retries, infra_retries=plan.infra_retries
         )
 
     async def _try(
-        self, task: PlannedTask, k: int, earlier: Sequence[Try], pause: float
-    ) -> tuple[datetime, Path, Ending]:
-        """One try of a trial after a `pause` in seconds: when it began, its folder, how it ended."""
+        self, task: PlannedTask, k: int, earlier: Sequence[Try], pause: float, *, ask: bool
+    ) -> tuple[datetime, Path, Ending] | None:
+        """One try of a trial after a `pause` in seconds: when it began, its folder, how it ended. `ask`: whether it may
+        begin is asked after the pause, in which the run may have been paused or stopped; None if it may not."""
         start, folder = self._clock(), self._work / f"try-{len(earlier) + 1}" / trial_id(task, k)
         try:
             await asyncio.sleep(pause)
+            if ask and not await self._may_begin():
+                return None
             start = self._clock()
             path = evidence_path(self._run.id, task, k)
             await patiently(self._runs.add_try, self._run.id, task.index, k, start, path)

@@ -1,6 +1,7 @@
 """Runs that are paused while their infrastructure fails, and stopped when that stays so or the provider refuses."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,14 +41,14 @@ async def _when(look: Callable[[], object]) -> None:
 def test_an_outage_costs_no_trial_its_outcome_and_the_run_goes_on_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harbor_assets.domain.admission._PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr("harbor_assets.domain.admission._PAUSE_SECONDS", 1.0)
     monkeypatch.setattr("harbor_assets.engine.execution.pause_before", lambda retry: 0.2)  # the others fail meanwhile
     down = True
 
     async def play(task: PlannedTask, k: int) -> Ending:
         return GONE if down and task.index else await graded(task, k)
 
-    house = House(tmp_path, play, tasks=12, n_concurrent=4, infra_retries=2)
+    house = House(tmp_path, play, tasks=12, n_concurrent=4, infra_retries=30)
 
     async def scenario() -> Ended:
         nonlocal down
@@ -56,7 +57,7 @@ def test_an_outage_costs_no_trial_its_outcome_and_the_run_goes_on_after_it(
         await _when(lambda: house.runner.now == 0)
         ran = len(house.runner.ran)
         await asyncio.sleep(0.2)
-        assert len(house.runner.ran) <= ran + 1
+        assert len(house.runner.ran) <= ran + 2
         run = house.catalog.get_run(RUN)
         waiting = run_summary(run, {}).waiting
         assert waiting
@@ -68,7 +69,7 @@ def test_an_outage_costs_no_trial_its_outcome_and_the_run_goes_on_after_it(
     assert asyncio.run(scenario()) is Ended.DONE
     assert reasons(house) == [Reason.GRADED] * 12
     tries = sum(len(row.tries) for row in house.catalog.outcomes(RUN))
-    assert tries < 12 + 10, "not everybody's retries were used up"
+    assert tries < 12 + 3 * 30, "not everybody's retries were used up, of 11 times 30"
     assert house.catalog.admission(RUN).hold is None
     assert house.settle() == (RunPhase.COMPLETED, ResultState.READY)
 
@@ -79,7 +80,7 @@ def test_a_run_whose_sandboxes_never_start_is_given_up_and_says_why(tmp_path: Pa
 
     house = House(tmp_path, play, tasks=10, n_concurrent=4, infra_retries=2)
     assert asyncio.run(asyncio.wait_for(house.execute(), 10)) is Ended.STOPPED
-    assert len(house.runner.ran) < 12
+    assert len(house.runner.ran) < 20, "of 10 times 3"
     assert not house.engine.has_work(RUN)
     assert house.settle() == (RunPhase.FAILED, ResultState.NONE)
     run = house.catalog.get_run(RUN)
@@ -115,6 +116,24 @@ def test_a_provider_that_refuses_ends_the_run_and_what_was_scored_stays(tmp_path
     )
 
 
+def test_a_signal_while_the_gate_is_told_takes_no_row_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a trial came to is kept first: it may have cost an agent's whole work."""
+    house = House(tmp_path, graded, tasks=1)
+
+    async def scenario() -> Ended:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def slow(*args: object, **kwargs: object) -> None:
+            loop.call_soon_threadsafe(stop.set)
+            time.sleep(0.3)
+
+        monkeypatch.setattr("harbor_assets.engine.admission.tell", slow)
+        return await asyncio.wait_for(house.execute(stop), 10)
+
+    assert asyncio.run(scenario()) is Ended.INTERRUPTED
+    assert reasons(house) == [Reason.GRADED]
+
+
 def test_workers_of_single_tasks_share_the_gate(tmp_path: Path) -> None:
     """As a cluster's Jobs do: each knows but its own task."""
 
@@ -135,7 +154,7 @@ def test_a_cancel_ends_a_paused_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async def play(task: PlannedTask, k: int) -> Ending:
         return GONE
 
-    house = House(tmp_path, play, tasks=8, n_concurrent=4, infra_retries=2)
+    house = House(tmp_path, play, tasks=8, n_concurrent=4, infra_retries=90)  # none ends before the others failed once
 
     async def scenario() -> Ended:
         from datetime import UTC, datetime

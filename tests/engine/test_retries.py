@@ -111,23 +111,31 @@ def test_an_image_known_to_be_missing_is_not_tried_again(tmp_path: Path) -> None
 REASONS = st.sampled_from(sorted(Reason))
 
 
-@given(st.lists(REASONS, min_size=20, max_size=20), st.integers(0, 6), st.integers(0, 6))
-def test_retries_never_add_up(reasons: list[Reason], most: int, infra: int) -> None:
-    earlier: list[Reason] = []
-    for reason in reasons:
-        if not retries.tried_again(Ending(reason), earlier, max_retries=most, infra_retries=infra):
+def tried(ending: Ending) -> Try:
+    return Try(start=datetime.now(UTC), reason=ending.reason, error=ending.error)
+
+
+ERRORS = st.sampled_from(["SandboxStartError", "HealthcheckError"])
+
+
+@given(st.lists(st.tuples(REASONS, ERRORS), min_size=20, max_size=20), st.integers(0, 6), st.integers(0, 6))
+def test_retries_never_add_up(reasons: list[tuple[Reason, str]], most: int, infra: int) -> None:
+    earlier: list[Ending] = []
+    for reason, error in reasons:
+        ending = Ending(reason, error=trial_error(error, "x"))
+        if not retries.tried_again(ending, [tried(one) for one in earlier], max_retries=most, infra_retries=infra):
             break
-        earlier.append(reason)
+        earlier.append(ending)
     assert len(earlier) <= max(most, infra)
-    mine = [r for r in earlier if r not in retries.INFRASTRUCTURE and r is not Reason.IMAGE_PULL]
-    assert len(mine) <= most
-    assert all(OUTCOME_OF[r] is not Outcome.SCORED for r in earlier)
+    assert sum(not retries.of_infrastructure(one) for one in earlier) <= most
+    assert all(OUTCOME_OF[one.reason] is not Outcome.SCORED for one in earlier)
 
 
 @given(st.lists(REASONS, max_size=8), REASONS, st.integers(0, 6))
 def test_a_plan_of_before_retries_as_it_did(earlier: list[Reason], reason: Reason, most: int) -> None:
     earlier = [one for one in earlier if one in retries.RETRIED]
-    again = retries.tried_again(Ending(reason), earlier, max_retries=most, infra_retries=0)
+    tries = [tried(Ending(one)) for one in earlier]
+    again = retries.tried_again(Ending(reason), tries, max_retries=most, infra_retries=0)
     assert again == (reason in retries.RETRIED and len(earlier) < most)
 
 
