@@ -1,5 +1,7 @@
 """Evaluations on a real cluster, with scripted trials. Every trial below is told by its Job's own name."""
 
+from typing import Any
+
 import pytest
 
 from tests.cluster.harness.deployment import Deployment
@@ -7,6 +9,14 @@ from tests.cluster.test_real_trials import evict
 
 pytestmark = pytest.mark.req_k8s
 
+LAUNCH = (
+    "mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { "
+    "... on LaunchRunSuccess { run { runId } } } }"
+)
+ENDED = (
+    "query($id: ID!) { runOrError(runId: $id) { ... on Run { status "
+    "eventConnection { events { ... on ExecutionStepFailureEvent { error { message } } } } } } }"
+)
 TERMINATE = "mutation($id: String!) { terminateRun(runId: $id) { __typename ... on PythonError { message } } }"
 
 
@@ -125,6 +135,24 @@ def test_what_was_published_is_told_to_dagster_once(deployed: Deployment) -> Non
         )
 
     deployed.eventually(told, every=5)
+
+
+def test_a_job_of_the_launchpad_reaches_catalog_and_profiles(deployed: Deployment) -> None:
+    """What its pod answers about a run that cannot be accepted shows that it got there."""
+    selector = {"repositoryName": "__repository__", "repositoryLocationName": "harbor_assets"}
+    config = {"ops": {"submit": {"config": {"taskset": deployed.taskset, "sandbox_profile": "none-such"}}}}
+    launched = deployed.graphql(
+        LAUNCH, params={"selector": {**selector, "pipelineName": "submit_evaluation"}, "runConfigData": config}
+    )
+    run_id = launched["launchRun"]["run"]["runId"]
+
+    def ended() -> dict[str, Any] | None:
+        run = deployed.graphql(ENDED, id=run_id)["runOrError"]
+        return run if run["status"] in ("SUCCESS", "FAILURE") else None
+
+    run = deployed.eventually(ended)
+    said = " ".join(event["error"]["message"] for event in run["eventConnection"]["events"] if event.get("error"))
+    assert "sandbox profile 'none-such': is not known; valid names: " in said
 
 
 def test_sixty_tasks_at_a_cap_of_eight(deployed: Deployment) -> None:
