@@ -131,6 +131,26 @@ def test_a_board_needs_its_reader(w: World, three: tuple[Run, Run, Run]):
     assert three[0].id not in Visitor(w, known, "elsewhere").see("/leaderboard").text
 
 
+def test_two_runs_task_by_task(visitor: Visitor, w: World, three: tuple[Run, Run, Run]):
+    whole, worse, part = three
+    assert f"/compare?second={worse.id}" in visitor.see(f"/runs/{worse.id}").links()
+    assert "Two ended runs" in visitor.see(f"/compare?second={worse.id}").text
+    page = visitor.see(f"/compare?first={whole.id}&second={worse.id}")
+    found = w.evaluations.compare("default", whole.id, worse.id)
+    assert found.difference is not None
+    assert f"{found.difference.mean:+.4f}" in page.text
+    told = rows(page, 1)
+    assert [row[0] for row in told] == ["alpha", "delta", "gamma", "beta"]
+    assert [row[3] for row in told] == ["worse regression", "worse regression", "worse regression", "equal"]
+    assert f"/runs/{worse.id}/tasks/0/trials/1" in page.links()
+    only = rows(visitor.see(f"/compare?first={whole.id}&second={part.id}&verdict=only_first"), 1)
+    assert [row[2:] for row in only] == [["–", "only in the first"], ["–", "only in the first"]]
+    going_on = submit(w, whole.plan.taskset_ref)
+    visitor.see(f"/compare?first={whole.id}&second={going_on.id}", 409)
+    visitor.see(f"/compare?first={whole.id}&second=run-0000000000000000", 404)
+    Visitor(w, Known(), "elsewhere").see(f"/compare?first={whole.id}&second={worse.id}", 404)
+
+
 def test_a_task_shows_the_scores_of_each_of_its_revisions(
     visitor: Visitor, w: World, three: tuple[Run, Run, Run], tmp_path: Path
 ):

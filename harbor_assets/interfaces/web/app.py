@@ -14,6 +14,7 @@ from harbor_assets.interfaces.api.guard import FIGURES, OPEN
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.problems import to_answer
+from harbor_assets.interfaces.web.comparing import compare_routes
 from harbor_assets.interfaces.web.experiments import experiment_routes
 from harbor_assets.interfaces.web.gate import Gate
 from harbor_assets.interfaces.web.home import home_routes
@@ -59,7 +60,8 @@ def create_pages(
     site = Site(backend, guarded=authenticator is not None, dagster=dagster)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     for routes in (
-        home_routes, experiment_routes, leaderboard_routes, run_routes, trial_routes, record_routes, lineage_routes,
+        home_routes, experiment_routes, leaderboard_routes, run_routes, trial_routes, compare_routes, record_routes,
+        lineage_routes,
     ):  # fmt: skip
         app.include_router(routes(site))
     _add_files(app)
