@@ -15,26 +15,28 @@ from harbor_assets.domain.outcomes import Frozen
 from harbor_assets.domain.plans import RunPlan
 
 CONFIG_KEY: Final = "conditions"  # where `metadata.json` has them, in `target.config`
+# A verifier alone, on what an agent did for another run: perhaps for another revision, and counted there already.
+REGRADED: Final = "alone, on kept work"
 _WORDS: Final = {
     "taskset_ref": "taskset",
     "tasks": "selection of tasks",
     "reward_key": "reward key",
-    "verifier": "verifier revision",
+    "verifier": "verifier",
     "multipliers": "time multipliers",
     "sizing": "sizing",
     "network": "network",
     "sandbox": "sandbox",
     "machine": "machine of the process sandbox",
 }
-_PLAIN: Final = {"verifier": "the tasks' own", "multipliers": "none", "sizing": "as each task says"}
+_PLAIN: Final = {"verifier": "in the trial itself", "multipliers": "none", "sizing": "as each task says"}
 _SHOWN_MAX: Final = 80
 
 
 class Conditions(Frozen):
     """`tasks` is `tasks_digest` of the tasks that were run, which may be fewer than the taskset's.
 
-    `verifier` is empty where each task's own verifier graded; `multipliers`, `sizing` and `network` are empty where
-    nothing but the task decides. `machine` is the fingerprint of what the `process` sandbox ran on.
+    `verifier` is empty where each trial was graded by its task's own verifier; `multipliers`, `sizing` and `network`
+    are empty where nothing but the task decides. `machine` is the fingerprint of what the `process` sandbox ran on.
     """
 
     taskset_ref: str
@@ -71,6 +73,7 @@ def conditions_of(plan: RunPlan) -> Conditions:
         taskset_ref=plan.taskset_ref,
         tasks=tasks_digest(task.ref for task in plan.tasks),
         reward_key=plan.reward_key,
+        verifier=REGRADED if plan.regrade_of else "",
         multipliers=f"agent_timeout={multiplier:g}" if multiplier is not None and multiplier != 1 else "",
         sizing=" ".join(f"{name}={value:g}" for name, value in plan.sizing.model_dump(exclude_none=True).items()),
         network=" ".join(f"{name}={','.join(sorted(names))}" for name, names in hosts.items() if names),

@@ -19,7 +19,7 @@ from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.intervals import interval_of_sums
 from harbor_assets.domain.marks import Mark, stale
 from harbor_assets.domain.outcomes import Frozen
-from harbor_assets.domain.paired import ALPHA, holm, paired_test
+from harbor_assets.domain.paired import ALPHA, holm, mcnemar, paired_test
 from harbor_assets.domain.policies import ConfidenceInterval, PolicyCoverage
 from harbor_assets.domain.ranking import RankedRun
 from harbor_assets.domain.statistics import total
@@ -246,7 +246,7 @@ def _with_interval(line: Standing, sums: Pairing | None) -> Standing:
 
 def _bands(lines: Sequence[Pairing | None]) -> tuple[list[tuple[int, int]], str | None]:
     """For each line the best and the worst rank that the tests leave open, and the tests that were made."""
-    values = [_values(line) for line in lines]
+    values = [_Values.of(line) for line in lines]
     pairs = list(combinations(range(len(lines)), 2))
     tests = [_tested(values[i], values[j]) for i, j in pairs]
     better, worse = [0] * len(lines), [0] * len(lines)
@@ -260,18 +260,37 @@ def _bands(lines: Sequence[Pairing | None]) -> tuple[list[tuple[int, int]], str 
     return bands, ", ".join(methods) or None
 
 
-def _values(line: Pairing | None) -> list[float | None]:
-    """The mean of each task; None where it has no scored trial."""
-    if line is None:
-        return []
-    return [value / count if count else None for count, value in zip(line.scored, line.totals, strict=True)]
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The mean of each task, None where it has no scored trial; and as bits which tasks are scored, and which have 1
+    where every one has 0 or 1: hundreds of pairs are then counted in no time."""
+
+    means: Sequence[float | None]
+    scored: int
+    ones: int | None
+
+    @classmethod
+    def of(cls, line: Pairing | None) -> "_Values":
+        if line is None:
+            return cls((), 0, 0)
+        means = [value / count if count else None for count, value in zip(line.scored, line.totals, strict=True)]
+        ones = _bits(mean == 1 for mean in means) if all(mean in (None, 0, 1) for mean in means) else None
+        return cls(means, _bits(mean is not None for mean in means), ones)
 
 
-def _tested(a: Sequence[float | None], b: Sequence[float | None]) -> tuple[float, str, float]:
+def _bits(flags: Iterable[bool]) -> int:
+    return int("".join("1" if flag else "0" for flag in flags) or "0", 2)
+
+
+def _tested(a: _Values, b: _Values) -> tuple[float, str, float]:
     """(p, test, by how much the first is ahead) over the tasks that both have; no test where there are none."""
-    both = [(x, y) for x, y in zip(a, b, strict=False) if x is not None and y is not None]
-    if not both:
+    common = a.scored & b.scored
+    if not common:
         return 1.0, "", 0.0
+    if a.ones is not None and b.ones is not None:
+        wins, losses = (a.ones & ~b.ones & common).bit_count(), (b.ones & ~a.ones & common).bit_count()
+        return mcnemar(wins, losses), "mcnemar", wins - losses
+    both = [(x, y) for x, y in zip(a.means, b.means, strict=True) if x is not None and y is not None]
     first, second = [x for x, _ in both], [y for _, y in both]
     test = paired_test(first, second)
     return test.p, test.method, total(x - y for x, y in both) or 0.0

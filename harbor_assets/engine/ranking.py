@@ -19,9 +19,9 @@ from harbor_assets.domain.asking import Limits, SqlAnswer, SqlQuestion
 from harbor_assets.domain.errors import Broken, HarborAssetsError, Refused
 from harbor_assets.domain.names import Ref
 from harbor_assets.domain.policies import OutcomeSummary
-from harbor_assets.domain.ranking import ranked
+from harbor_assets.domain.ranking import RankedRun, ranked
 from harbor_assets.domain.runs import bundle_key
-from harbor_assets.domain.standings import BY_RUN, MIN_COVERAGE, Leaderboard, boards, checked_keys
+from harbor_assets.domain.standings import BY_RUN, MIN_COVERAGE, Board, Leaderboard, boards, checked_keys
 from harbor_assets.engine.ports import Artifacts, RunCatalog
 from harbor_assets.engine.ranking_ports import LeaderboardStore, RankedBundle
 from harbor_assets.engine.staleness import Staleness
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 200  # runs that one settling catches up with
 AT_ONCE = 50  # bundles in one transaction: their tables lie in scratch space meanwhile
+KEPT = 16  # leaderboards that are kept at once
 _TABLES = (bundle.TRIALS_TABLE, bundle.SCORES_TABLE, bundle.OUTCOMES)
 
 
@@ -61,6 +62,7 @@ class Rankings:
     ) -> None:
         self._runs, self._artifacts, self._store, self._scratch = runs, artifacts, store, scratch
         self._staleness = staleness
+        self._made: dict[tuple[object, ...], tuple[Sequence[RankedRun], tuple[Board, ...]]] = {}
 
     def leaderboard(
         self,
@@ -78,14 +80,10 @@ class Rankings:
         is made by. `min_coverage`: the share of its trials that a line must have scored to be ranked. Raises `Refused`.
         """
         keys = checked_keys(by)
-        rows = self._store.rows(workspace, experiment=experiment, taskset=_taskset(taskset, workspace))
+        asked = (workspace, experiment, _taskset(taskset, workspace), keys, min_coverage)
         missing = sorted(set(self._runs.ended_runs()) - self._store.run_ids())
-        pairings = partial(self._store.pairings, workspace)
-        found = Leaderboard(
-            runs=tuple(rows),
-            missing=tuple(missing),
-            boards=boards(rows, pairings, by=keys, min_coverage=min_coverage),
-        )
+        rows, made = self._boards(*asked)
+        found = Leaderboard(runs=tuple(rows), missing=tuple(missing), boards=made)
         if self._staleness is None or not rows:
             return found
         return found.marked(
@@ -95,6 +93,21 @@ class Rankings:
                 runs_of_tasks=partial(self._store.runs_of_tasks, workspace),
             )
         )
+
+    def _boards(
+        self, workspace: str, experiment: str | None, taskset: str | None, keys: tuple[str, ...], min_coverage: float
+    ) -> tuple[Sequence[RankedRun], tuple[Board, ...]]:
+        """Kept until the workspace's rows change: a page is looked at more often than a run ends."""
+        key = (self._store.version(workspace), workspace, experiment, taskset, keys, min_coverage)
+        found = self._made.get(key)
+        if found is None:
+            rows = self._store.rows(workspace, experiment=experiment, taskset=taskset)
+            pairings = partial(self._store.pairings, workspace)
+            found = rows, boards(rows, pairings, by=keys, min_coverage=min_coverage)
+            if len(self._made) >= KEPT:
+                self._made.clear()
+            self._made[key] = found
+        return found
 
     def sql(self, workspace: str, question: SqlQuestion) -> SqlAnswer:
         """What one SELECT gives over the workspace's rows. Raises as `LeaderboardStore.sql`."""

@@ -34,6 +34,10 @@ class LeaderboardStore(Protocol):
         """The runs that are in it, of every workspace."""
         ...
 
+    def version(self, workspace: str) -> str:
+        """What is another whenever a workspace's rows are; cheap to ask."""
+        ...
+
     def rows(self, workspace: str, *, experiment: str | None = None, taskset: str | None = None) -> Sequence[RankedRun]:
         """The runs of a workspace by taskset and sandbox, the best mean first and those without one last.
 

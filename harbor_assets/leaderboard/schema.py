@@ -41,7 +41,7 @@ _OF_TRIAL: Final = (
 )
 _CONDITIONS: Final = (
     Column("reward_key", "VARCHAR"),
-    Column("verifier", "VARCHAR", "revision of a verifier in place of the tasks' own; empty: their own"),
+    Column("verifier", "VARCHAR", "empty: each trial was graded by its task's own; else how a regrade was made"),
     Column("multipliers", "VARCHAR", "of times; empty: none; null: not recorded, as in the next two"),
     Column("sizing", "VARCHAR", "what replaces the tasks' own sizes; empty: nothing"),
     Column("network", "VARCHAR", "what narrows the tasks' own network; empty: nothing"),

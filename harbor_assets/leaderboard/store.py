@@ -54,6 +54,7 @@ class DuckDbLeaderboard:
 
     def __init__(self, file: Path) -> None:
         self._old, self._folder = file, file.with_name(f"{file.name}.d")
+        self._known: dict[Path, tuple[str, frozenset[str]]] = {}
 
     def file_of(self, workspace: str) -> Path:
         """The file of a workspace, which may not exist. Names may be longer than a file's, and differ in case alone."""
@@ -62,8 +63,22 @@ class DuckDbLeaderboard:
 
     def run_ids(self) -> frozenset[str]:
         """See `LeaderboardStore`."""
-        found = (self._ask(file, "SELECT run_id FROM runs") for file in self._folder.glob("[!.]*.duckdb"))
-        return frozenset(run_id for rows in found for (run_id,) in rows)
+        found = [self._ids(file) for file in self._folder.glob("[!.]*.duckdb")]
+        return frozenset().union(*found)
+
+    def _ids(self, file: Path) -> frozenset[str]:
+        """The runs in a file; it is only read again when it was replaced."""
+        version = _version(file)
+        if file in self._known and self._known[file][0] == version:
+            return self._known[file][1]
+        ids = frozenset(run_id for (run_id,) in self._ask(file, "SELECT run_id FROM runs"))
+        if version:
+            self._known[file] = version, ids
+        return ids
+
+    def version(self, workspace: str) -> str:
+        """See `LeaderboardStore`."""
+        return _version(self.file_of(workspace))
 
     def rows(self, workspace: str, *, experiment: str | None = None, taskset: str | None = None) -> Sequence[RankedRun]:
         """See `LeaderboardStore`."""
@@ -254,6 +269,15 @@ def connect(file: Path | None, *, read_only: bool = False) -> "Iterator[DuckDBPy
 def readable(connection: "DuckDBPyConnection") -> bool:
     """Whether the file has this layout. Any other is made afresh: it holds nothing of its own."""
     return connection.execute("SELECT version FROM layout").fetchall() == [(schema.LAYOUT,)]
+
+
+def _version(file: Path) -> str:
+    """What is another whenever the file is; empty where there is none. Files are replaced, never written in place."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ""
+    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
 
 
 def _is_readable(file: Path) -> bool:

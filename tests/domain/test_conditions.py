@@ -21,6 +21,13 @@ def test_what_a_plan_sets_is_written_equally_and_compared_by_name():
     assert difference.startswith("selection of tasks: ")
 
 
+def test_a_regrade_is_not_ranked_with_what_it_verifies_again():
+    regrade = conditions_of(make_plan(["a"], regrade_of="run-0000000000000009"))
+    assert regrade.differences(conditions_of(make_plan(["a"]))) == (
+        "verifier: alone, on kept work, not in the trial itself",
+    )
+
+
 def test_a_profile_that_opens_hosts_is_another_network():
     open_ = make_plan(["a"], profile=SandboxProfile(name="p", hosts=("b.example", "a.example")))
     assert conditions_of(open_).network == "hosts=a.example,b.example"

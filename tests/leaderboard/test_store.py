@@ -203,6 +203,21 @@ def test_a_run_again_takes_the_place_of_what_was_there(store: DuckDbLeaderboard,
         assert ask(store, f"SELECT count(*) FROM {table}") == [(1,)], table
 
 
+def test_a_file_is_read_again_when_it_was_replaced_and_not_before(
+    store: DuckDbLeaderboard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert store.version("default") == ""
+    store.write([[small(tmp_path, 1, 1.0)]])
+    before = store.version("default")
+    assert store.run_ids() == {run_id(1)}
+    with monkeypatch.context() as closed:
+        closed.setattr(store, "_ask", lambda *_: 1 / 0)
+        assert store.run_ids() == {run_id(1)}
+    store.write([[small(tmp_path, 2, 1.0)]])
+    assert store.version("default") != before
+    assert store.run_ids() == {run_id(1), run_id(2)}
+
+
 def test_a_file_that_is_none_of_ours_is_made_afresh(store: DuckDbLeaderboard, tmp_path: Path):
     store.write([[small(tmp_path, 1, 1.0)]])
     for content in (b"torn" * 1000, b""):

@@ -8,7 +8,7 @@ import typer
 from harbor_assets.interfaces.cli.options import BaseUrl, Json, Workspace, examples
 
 app = typer.Typer(
-    help="Show the leaderboard: ended runs, those ranked together that are comparable.",
+    help="Show the leaderboard: ended runs, ranked.",
     epilog=examples(
         "leaderboard",
         "leaderboard --taskset my-suite --by agent,model",
@@ -54,7 +54,7 @@ def show(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Show the leaderboard: ended runs, those ranked together that are comparable.
+    """Show the leaderboard: ended runs, ranked.
 
     A board holds runs of one taskset revision, selection of tasks, reward key, verifier, sizing, network, time
     multiplier and kind of sandbox; other boards say what differs. A rank is a band: what paired tests over the same
@@ -86,7 +86,10 @@ def export(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Write the results of the workspace as Parquet files, one for each table of docs/store.md."""
+    """Write the results as Parquet files.
+
+    One for each table of docs/store.md, with the rows of the workspace.
+    """
     from harbor_assets.interfaces.cli.asking import export as write
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.session import open_session

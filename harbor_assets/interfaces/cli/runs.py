@@ -236,12 +236,13 @@ def compare(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Hold a run against another: better and worse task by task, regressions, cost and time, and what chance allows.
+    """Compare two runs task by task.
 
-    The difference of the means has an interval and a paired test over the tasks that both have scored. Where the runs
-    were made under other conditions, what differs is said on stderr, and --fail-if is refused. Conditions name the
-    figures of `runs results --fail-if`, of RUN_B; with `first_` before them, of RUN_A; and wins, losses, ties,
-    regressions, tasks, difference, difference_low, difference_high, p.
+    Better, worse, regressions, cost and time of RUN_B against RUN_A. The difference of the means has an interval and a
+    paired test over the tasks that both have scored. Where the runs were made under other conditions, what differs is
+    said on stderr, and --fail-if is refused. Conditions name the figures of `runs results --fail-if`, of RUN_B; with
+    `first_` before them, of RUN_A; and wins, losses, ties, regressions, tasks, difference, difference_low,
+    difference_high, p.
     """
     from harbor_assets.interfaces.cli.comparing import print_comparison
     from harbor_assets.interfaces.cli.output import Output

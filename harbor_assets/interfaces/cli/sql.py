@@ -30,10 +30,11 @@ def sql(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Ask the ended runs of the workspace in DuckDB's SQL: tables runs, tasks, trials, attempts, scores, lineage.
+    """Ask the results of ended runs in SQL.
 
-    It only reads, within 30 s and 512 MB. With --json it prints a list of row objects. What is left out of a long
-    answer is said on stderr. docs/store.md lists every table, column and view.
+    The tables are runs, tasks, trials, attempts, scores and lineage of the workspace, the language is DuckDB's. It only
+    reads, within 30 s and 512 MB. With --json it prints a list of row objects. What is left out of a long answer is
+    said on stderr. docs/store.md lists every table, column and view.
     """
     from harbor_assets.interfaces.cli.asking import print_answer
     from harbor_assets.interfaces.cli.output import Output
