@@ -4,7 +4,7 @@ One statement reads the files of many bundles at once: reading them one by one c
 adds a run's numbers up in the order of its rows, so that sums do not depend on what else is read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harbor_assets.domain import bundle
@@ -104,11 +104,13 @@ _TOLD = {
 }  # fmt: skip
 
 
-def ingest(connection: "DuckDBPyConnection", bundles: Sequence[RankedBundle]) -> None:
-    """Put these bundles in the place of what is there of their runs. The caller has begun a transaction."""
-    run_ids = [found.run.run_id for found in bundles]
-    for table in TABLES:
-        connection.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT unnest(?))", [run_ids])  # noqa: S608
+def ingest(connection: "DuckDBPyConnection", bundles: Sequence[RankedBundle], there: Collection[str]) -> None:
+    """Put these bundles in the place of what is there of their runs, which may be some of `there` and no others. The
+    caller has begun a transaction."""
+    again = [found.run.run_id for found in bundles if found.run.run_id in there]
+    if again:
+        for table in TABLES:
+            connection.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT unnest(?))", [again])  # noqa: S608
     _facts(connection, bundles)
     trials = _rows(TRIAL_COLUMNS, "read_parquet(?, union_by_name = true)")
     scores = _rows(SCORE_COLUMNS, "read_parquet(?, union_by_name = true)")

@@ -37,6 +37,7 @@ ORDER BY taskset_ref, sandbox, mean DESC NULLS LAST, run_id
 """
 _PAIRINGS = "SELECT run_id, scored, totals, rates, unit FROM pairings WHERE run_id IN (SELECT unnest($1))"
 EXPORTED = tuple(table for table in schema.TABLES if table != "pairings")
+_CHECKPOINT = "1GB"  # of changes, until they are moved into the file
 _WORKSPACE_SHOWN = 40  # characters of a workspace in the name of its file
 
 
@@ -180,6 +181,7 @@ class _Writing:
     def __init__(self, store: DuckDbLeaderboard, *, afresh: bool) -> None:
         self._store, self._afresh = store, afresh
         self._open: dict[str, DuckDBPyConnection] = {}
+        self._there: dict[str, set[str]] = {}  # the runs in each copy
         self._stack = ExitStack()
         self._parts: list[tuple[Path, Path]] = []
         self.runs: list[str] = []
@@ -192,26 +194,29 @@ class _Writing:
             for found in batch:
                 by_workspace[found.run.workspace].append(found)
             for workspace, bundles in by_workspace.items():
-                self._ingest(self._connection(workspace), bundles)
+                self._ingest(workspace, bundles)
 
-    def _ingest(self, connection: "DuckDBPyConnection", bundles: Sequence[RankedBundle]) -> None:
+    def _ingest(self, workspace: str, bundles: Sequence[RankedBundle]) -> None:
         """All of them in one transaction; where one cannot be read, each in its own."""
         import duckdb
 
+        connection = self._connection(workspace)
         try:
             with _transaction(connection):
-                ingest(connection, bundles)
+                ingest(connection, bundles, self._there[workspace])
         except duckdb.Error as error:
             if "No space left on device" in str(error):
                 raise
             if len(bundles) > 1:
                 for found in bundles:
-                    self._ingest(connection, [found])
+                    self._ingest(workspace, [found])
             else:
                 said = str(error).splitlines()[0]
                 self.failed.append((bundles[0].run.run_id, f"its bundle cannot be read: {said}"))
         else:
-            self.runs += [found.run.run_id for found in bundles]
+            run_ids = [found.run.run_id for found in bundles]
+            self.runs += run_ids
+            self._there[workspace].update(run_ids)
 
     def _connection(self, workspace: str) -> "DuckDBPyConnection":
         if workspace in self._open:
@@ -226,6 +231,8 @@ class _Writing:
         if made:
             for statement in schema.statements():
                 connection.execute(statement)
+        connection.execute(f"SET checkpoint_threshold = '{_CHECKPOINT}'")  # one at the end; nobody reads a copy
+        self._there[workspace] = {run_id for (run_id,) in connection.execute("SELECT run_id FROM runs").fetchall()}
         self._open[workspace] = connection
         return connection
 
