@@ -135,14 +135,15 @@ def test_every_try_is_told_with_its_own_folder(visitor: Visitor, w: World):
     task = run.plan.task(0)
     first = evidence_path(run.id, task, 1, 1)
     lost = Try(start=START, error=TrialError(type="WorkerLost", message="the node went away"))
-    again = Try(start=START, end=START, cost=0.5, leftovers=first, reason=Reason.SANDBOX_LOST)
+    again = Try(start=START, end=START, cost=0.5, leftovers=first, reason=Reason.SANDBOX_LOST, reward=0.0)
     last = Try(start=START, end=START, leftovers=evidence_path(run.id, task, 1))
     end_trial(w, run, 0, 1.0, tries=(lost, again, last))
     w.put_bundle(run.id, {f"{first}/trial.log": b"first\n"})
     page = visitor.see(f"/runs/{run.id}/tasks/0/trials/1")
     table = rows(page)
     assert [row[0] for row in table] == ["1", "2", "3"]
-    assert [row[5] for row in table] == ["lost the node went away", "sandbox lost, tried again", "graded"]
+    again_told = "sandbox lost, tried again; its reward 0.0000 does not count"
+    assert [row[5] for row in table] == ["lost the node went away", again_told, "graded"]
     assert table[0][2] == "nobody saw it"
     assert table[1][4] == "$0.5000"
     assert f"/runs/{run.id}/files/{first}/trial.log" in page.links()
