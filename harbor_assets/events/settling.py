@@ -12,7 +12,7 @@ from dagster._core.event_api import PartitionKeyFilter
 
 from harbor_assets.domain.benchmarks import DayOf
 from harbor_assets.domain.names import Ref
-from harbor_assets.domain.outcomes import TrialOutcome
+from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.plans import PlannedTask, RunPlan
 from harbor_assets.engine.inspection import Finding
 from harbor_assets.engine.lifecycle import Settled
@@ -79,9 +79,10 @@ def unheard(
     for row in rows:
         by_task.setdefault(row.index, []).append(row)
     for task in plan.tasks:
-        if run_task_key(plan.run_id, task.index) in known or task.index not in by_task:
+        mine = by_task.get(task.index, [])
+        if run_task_key(plan.run_id, task.index) in known or all(row.outcome is not Outcome.SCORED for row in mine):
             continue
-        event = task_result_event(plan.run_id, task, by_task[task.index], place)
+        event = task_result_event(plan.run_id, task, mine, place)
         if isinstance(event, dg.AssetMaterialization):
             yield event
 

@@ -1,6 +1,7 @@
 """The deployment's `merged_bundle`, executed in this process on a real catalog; what the cluster holds is played."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,15 @@ def test_a_task_whose_worker_died_before_its_event_is_green_when_the_run_is_sett
     assert place.settle()
     told = place.instance.fetch_materializations(dg.AssetKey("trial_results"), limit=10).records
     assert len(told) == 3, "each once"
+
+
+def test_tasks_that_nobody_ran_are_settled_without_an_event(place: Place) -> None:
+    house = place.house
+    asyncio.run(house.engine.execute_task(RUN, 1, house.listener, asyncio.Event()))
+    house.catalog.request_cancel(RUN, datetime.now(UTC))
+    assert place.settle()
+    assert place.instance.get_materialized_partitions(dg.AssetKey("trial_results")) == {run_task_key(RUN, 1)}
+    assert house.catalog.get_run(RUN).phase is RunPhase.CANCELLED
 
 
 def test_settled_again_by_hand_gives_the_same_bundle(place: Place) -> None:
