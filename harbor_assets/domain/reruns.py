@@ -41,13 +41,26 @@ def not_scored(plan: RunPlan, rows: Iterable[TrialOutcome]) -> list[int]:
 
 def selected(plan: RunPlan, select: Sequence[str]) -> list[int]:
     """The indexes of the run's own tasks that `select` names. Raises `Refused` with a problem per entry."""
-    names = {name for task in plan.tasks for name in (task.name, task.native_task_id)}
+    stored = {task.name for task in plan.tasks}
+    native: dict[str, list[str]] = {}
+    for task in plan.tasks:
+        native.setdefault(task.native_task_id, []).append(task.name)
     by_index = {str(task.index): task.name for task in plan.tasks}
-    entries = [entry if entry in names else by_index.get(entry, entry) for entry in (text.strip() for text in select)]
-    if strange := [entry for entry in entries if entry.isascii() and entry.isdigit() and entry not in names]:
-        shown = ", ".join(list(by_index)[:INDEXES_SHOWN]) + (", …" if len(by_index) > INDEXES_SHOWN else "")
-        why = f"is the index of no task of {plan.run_id}; it ran: {shown}"
-        raise Refused("Cannot select tasks:", [Problem(f"task '{entry}'", why) for entry in strange])
+    entries: list[str] = []
+    problems: list[Problem] = []
+    for entry in (text.strip() for text in select):
+        indexed, named = by_index.get(entry), [entry] if entry in stored else native.get(entry, [])
+        if indexed and named and named != [indexed] and entry not in stored:
+            why = f"is the name of {' and '.join(named)} and the index of {indexed}; write a stored name"
+            problems.append(Problem(f"task '{entry}'", why))
+        elif entry.isascii() and entry.isdigit() and not indexed and not named:
+            shown = ", ".join(list(by_index)[:INDEXES_SHOWN]) + (", …" if len(by_index) > INDEXES_SHOWN else "")
+            why = f"is the index of no task of {plan.run_id}; it ran: {shown}"
+            problems.append(Problem(f"task '{entry}'", why))
+        else:
+            entries.append(named[0] if len(named) == 1 else indexed or entry)
+    if problems:
+        raise Refused("Cannot select tasks:", problems)
     found = select_members([(task.name, task.native_task_id) for task in plan.tasks], entries)
     return [plan.tasks[at].index for at in found]
 

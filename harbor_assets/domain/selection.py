@@ -9,12 +9,15 @@ from harbor_assets.domain.names import nearest, short_name
 def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | None) -> list[int]:
     """Indexes into `members` (stored name, native id), ascending and without doubles.
 
-    `wanted` None takes all. Each entry is an exact stored or native name, a unique short name, or a zero-based index.
-    Raises `Refused` with a problem per entry: the nearest names of unknown ones, the candidates of ambiguous ones.
+    `wanted` None takes all. Each entry is an exact stored or native name, a unique short name, or a zero-based index. A
+    number that is the index of one task and names another is refused; only a stored name, which is one task's alone,
+    goes before an index. Raises `Refused` with a problem per entry: the nearest names of unknown ones, the candidates
+    of ambiguous ones.
     """
     if wanted is None:
         return list(range(len(members)))
     exact: dict[str, set[int]] = {}
+    by_stored = {stored: index for index, (stored, _) in enumerate(members)}
     by_short: dict[str, list[int]] = {}
     for index, (stored, native) in enumerate(members):
         exact.setdefault(stored, set()).add(index)
@@ -24,13 +27,20 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
     problems: list[Problem] = []
     for entry in (text.strip() for text in wanted):
         found = sorted(exact.get(entry) or by_short.get(entry, ()))
-        if len(found) == 1:
+        at = int(entry) if _is_index(entry) and int(entry) < len(members) else None
+        if entry in by_stored:
+            chosen.add(by_stored[entry])
+        elif found and at is not None and found != [at]:
+            named, indexed = " and ".join(members[index][0] for index in found), members[at][0]
+            why = f"is the name of {named} and the index of {indexed}; write the stored name of the one that is meant"
+            problems.append(Problem(f"task '{entry}'", why))
+        elif len(found) == 1:
             chosen.add(found[0])
         elif found:
             names = ", ".join(members[index][0] for index in found)
             problems.append(Problem(f"task '{entry}'", f"is the name of several tasks; write one of: {names}"))
-        elif _is_index(entry) and int(entry) < len(members):
-            chosen.add(int(entry))
+        elif at is not None:
+            chosen.add(at)
         else:
             problems.append(Problem(f"task '{entry}'", _unknown(entry, [stored for stored, _ in members], by_short)))
     if not wanted:
@@ -38,6 +48,13 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
     if problems:
         raise Refused("Cannot select tasks:", problems)
     return sorted(chosen)
+
+
+def entries_of(chosen: Sequence[int], members: Sequence[tuple[str, str]]) -> list[str]:
+    """What `select_members` takes for these indexes into `members`: indexes, or stored names where one of those would
+    not be that task's alone."""
+    names = {name for stored, native in members for name in (stored, native, short_name(native))}
+    return [members[at][0] if str(at) in names else str(at) for at in chosen]
 
 
 def _is_index(entry: str) -> bool:

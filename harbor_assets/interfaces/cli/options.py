@@ -42,7 +42,7 @@ Tasks = Annotated[
     typer.Option(
         "--tasks",
         metavar="LIST",
-        help="Zero-based indexes or names, separated by commas. Default: every task.",
+        help="Zero-based indexes or names, separated by commas; one that means two tasks is refused. Default: all.",
         show_default=False,
     ),
 ]

@@ -8,6 +8,7 @@ from functools import partial
 
 from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused
 from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, check_key, unsupported
+from harbor_assets.domain.selection import entries_of
 from harbor_assets.domain.views import Submitted
 from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.asked import Asked
@@ -101,7 +102,9 @@ class Submission:
     def _again(self, chosen: Chosen, ref: str, words: list[str]) -> str:
         given = self.asked.words()
         if chosen.taskset is not None and not chosen.all_taken:
-            given += ["--tasks", ",".join(str(task.index) for task in chosen.tasks)]
+            members = [(task.stored_name, task.native_task_id) for task in chosen.suite.tasks]
+            entries = entries_of([task.index for task in chosen.tasks], members)
+            given += ["--tasks", ",".join(entries)]
         return command("runs", "submit", "--taskset", ref, *given, *words)
 
 
