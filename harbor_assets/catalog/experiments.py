@@ -136,10 +136,33 @@ def _experiments(connection: Connection, rows: Sequence[Row[Any]]) -> list[Exper
             .group_by(MEMBERSHIPS.c.experiment_id)
         )
         counts |= {row[0]: row[1] for row in connection.execute(query)}
+    there = _baselines(connection, rows)
     return [
-        read(Experiment, f"the experiment '{row.name}'", common(row) | {"evaluation_count": counts.get(row.id, 0)})
+        read(
+            Experiment,
+            f"the experiment '{row.name}'",
+            common(row) | {"evaluation_count": counts.get(row.id, 0)} | {"baseline_evaluation_name": there.get(row.id)},
+        )
         for row in rows
     ]
+
+
+def _baselines(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, str]:
+    """The baselines of experiments by their ids; one that was deleted or taken out since is none any more."""
+    named = {row.id: name for row in rows if (name := json.loads(row.body).get("baseline_evaluation_name"))}
+    found: dict[str, str] = {}
+    for chunk in chunks(list(named)):
+        query = (
+            select(MEMBERSHIPS.c.experiment_id, EVALUATIONS.c.name)
+            .join(EVALUATIONS, EVALUATIONS.c.id == MEMBERSHIPS.c.evaluation_id)
+            .where(
+                MEMBERSHIPS.c.experiment_id.in_(chunk),
+                EVALUATIONS.c.name.in_({named[experiment] for experiment in chunk}),
+                EVALUATIONS.c.deleted_at.is_(None),
+            )
+        )
+        found |= {row[0]: row[1] for row in connection.execute(query) if named[row[0]] == row[1]}
+    return found
 
 
 def _check_member(connection: Connection, workspace: str, experiment: str, name: str) -> None:

@@ -15,6 +15,7 @@ from harbor_assets.catalog.schema import EVALUATIONS, RESULTS, SESSIONS, TRACES
 from harbor_assets.domain.errors import Broken, NotFound
 from harbor_assets.domain.experiments import EvaluatorResult, Session, StoredResult, StoredSession
 from harbor_assets.domain.sessions import (
+    check_number,
     check_results,
     check_spans,
     extended,
@@ -81,6 +82,8 @@ class SqlSessions:
             values = _result_row(workspace, session.id, result)
             connection.execute(delete(RESULTS).where(RESULTS.c.id == values["id"]))
             connection.execute(insert(RESULTS).values(**values))
+            held = select(func.count()).select_from(RESULTS).where(RESULTS.c.session == session.id)
+            check_number(connection.scalar(held) or 0)
             rollups.touch(connection, [session.evaluation_id])
             found = connection.execute(select(RESULTS).where(RESULTS.c.id == values["id"])).one()
             return _result(workspace, found)

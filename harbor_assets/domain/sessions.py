@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.experiments import EvaluatorResult, Session
@@ -20,11 +21,21 @@ def check_spans(spans: Sequence[Span]) -> None:
         seen.add(span.span_id)
 
 
-def check_results(session_id: str, results: Iterable[EvaluatorResult]) -> None:
-    """Raises `Refused` for a result of another session."""
+RESULTS_MAX: Final = 1_000  # of one session: every list of sessions has all of them
+
+
+def check_results(session_id: str, results: Sequence[EvaluatorResult]) -> None:
+    """Raises `Refused` for a result of another session, and for too many."""
+    check_number(len(results))
     for result in results:
         if result.session_id != session_id:
             raise Refused(f"The result '{result.name[:80]}' is of session '{result.session_id[:80]}', not of this one")
+
+
+def check_number(results: int) -> None:
+    """Raises `Refused` for more results than a session may have."""
+    if results > RESULTS_MAX:
+        raise Refused(f"A session has at most {RESULTS_MAX} results; put them into fewer")
 
 
 def extended(

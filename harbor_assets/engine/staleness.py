@@ -51,6 +51,8 @@ class Staleness:
 
     def touched(self, workspace: str, run_ids: Iterable[str]) -> list[Touched]:
         """As `of_run_ids`, in the order given; what is no run of the workspace is left out."""
+        if not self._marked(workspace):  # no plan is read for that
+            return []
         there: list[Run] = []
         for run_id in dict.fromkeys(run_ids):
             try:

@@ -10,6 +10,7 @@ import pytest
 
 from harbor_assets.catalog.store import Catalog
 from harbor_assets.domain import experiments as rules
+from harbor_assets.domain import sessions
 from harbor_assets.domain.errors import Conflict, NotFound, Refused, TooMany
 from harbor_assets.domain.evaluation_lists import EVALUATION_FIELDS, EXPERIMENT_FIELDS
 from harbor_assets.domain.experiments import (
@@ -114,6 +115,11 @@ def test_a_baseline_is_an_evaluation_of_the_experiment(catalog: ExperimentCatalo
     changed = catalog.update_experiment("ws", "one", ExperimentUpdate(baseline_evaluation_name="run-2"))
     assert changed.baseline_evaluation_name == "run-2"
     assert catalog.get_experiment("ws", "one") == changed
+    catalog.patch_evaluation("ws", "run-2", EvaluationPatch(experiment_ids=[other.id]))
+    assert catalog.get_experiment("ws", "one").baseline_evaluation_name is None
+    catalog.patch_evaluation("ws", "run-2", EvaluationPatch(experiment_ids=[one.id]))
+    catalog.delete_evaluation("ws", "run-2")
+    assert catalog.get_experiment("ws", "one").baseline_evaluation_name is None
 
 
 def test_lists_of_experiments(catalog: ExperimentCatalog) -> None:
@@ -286,7 +292,9 @@ def test_putting_a_session_again_changes_nothing(catalog: ExperimentCatalog) -> 
     assert [each.value for each in catalog.get_session("ws", "run-1:1").results] == [1.0]
 
 
-def test_a_result_replaces_the_one_of_its_session_span_and_name(catalog: ExperimentCatalog) -> None:
+def test_a_result_replaces_the_one_of_its_session_span_and_name(
+    catalog: ExperimentCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluation(catalog, "run-1", experiment(catalog))
     with pytest.raises(NotFound):
         catalog.put_evaluator_result("ws", result(1))
@@ -303,6 +311,13 @@ def test_a_result_replaces_the_one_of_its_session_span_and_name(catalog: Experim
     assert (figure.mean, figure.count) == (0.75, 1)
     with pytest.raises(Refused):
         catalog.put_session("ws", session(1), results=[result(2)])
+    monkeypatch.setattr(sessions, "RESULTS_MAX", 2)
+    catalog.put_evaluator_result("ws", result(1, 0.5))  # one that replaces another is none more
+    with pytest.raises(Refused, match="at most 2"):
+        catalog.put_evaluator_result("ws", result(1, name="more"))
+    with pytest.raises(Refused, match="at most 2"):
+        catalog.put_session("ws", session(1), results=[result(1, name=str(number)) for number in range(3)])
+    assert len(catalog.get_session("ws", "run-1:1").results) == 2
 
 
 def test_every_test_case_weighs_the_same(catalog: ExperimentCatalog) -> None:

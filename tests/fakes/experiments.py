@@ -31,7 +31,7 @@ from harbor_assets.domain.experiments import (
 from harbor_assets.domain.filters import Filter, holds
 from harbor_assets.domain.names import name_problem
 from harbor_assets.domain.rollups import ResultFigures, Rollup, SessionFigures, rollup
-from harbor_assets.domain.sessions import check_results, check_spans, extended, result_id, scores_of
+from harbor_assets.domain.sessions import check_number, check_results, check_spans, extended, result_id, scores_of
 from harbor_assets.domain.tasks import Sort
 from harbor_assets.domain.traces import Span
 from harbor_assets.engine.ports import Page
@@ -230,6 +230,7 @@ class MemoryExperiments:
             stored = StoredResult(
                 **result.model_dump(), evaluator_result_id=key, workspace=workspace, created_at=datetime.now(UTC)
             )
+            check_number(len({*held.results, key}))
             held.results[key] = stored
             return stored
 
@@ -311,7 +312,9 @@ class MemoryExperiments:
         return Experiment(
             **content,
             **record.common(),
-            baseline_evaluation_name=record.baseline,
+            baseline_evaluation_name=record.baseline
+            if record.baseline in [each.name for each in self._members(record.id)]
+            else None,
             evaluation_count=len(self._members(record.id)),
         )
 
