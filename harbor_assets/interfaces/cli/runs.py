@@ -415,10 +415,11 @@ def regrade(
     wait: Annotated[bool, typer.Option("--wait", help="Follow the new run and exit with how it ended.")] = False,
     json: Json = False,
 ) -> None:
-    """Run verifiers alone on what an ended run kept of its agent's work, as a new run that names the old one.
+    """Verify again what a run kept, without an agent.
 
-    No agent runs, and none is paid. What a task's artifacts hold is verified again if its verifier has a sandbox of its
-    own; trials of which nothing was kept end not_started (work_not_kept). Exit codes as those of submit.
+    The verifiers alone run on what an ended run kept of its agent's work, as a new run that names the old one. What a
+    task's artifacts hold is verified again if its verifier has a sandbox of its own; trials of which nothing was kept
+    end not_started (work_not_kept). Exit codes as those of submit.
     """
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.submit import grade_again

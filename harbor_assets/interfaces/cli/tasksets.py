@@ -157,11 +157,12 @@ def verify(
     base_url: BaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Find out which tasks can be trusted: run oracle and nop N times on each, wait, judge, and mark the tasks.
+    """Find out which tasks can be trusted.
 
-    A task is good if its oracle always passes (a reward of 1 or more) and nop never does; else it is flaky,
-    oracle_fails or nop_passes. Where infrastructure failed, it stays undecided and is not marked. The exit code is 0 if
-    every task is good, 3 if some are, 4 if none is. Marks are shown wherever the revision is used.
+    Runs oracle and nop N times on each, waits, judges, and marks the tasks. A task is good if its oracle always passes
+    (a reward of 1 or more) and nop never does; else it is flaky, oracle_fails or nop_passes. Where infrastructure
+    failed, it stays undecided and is not marked. The exit code is 0 if every task is good, 3 if some are, 4 if none is.
+    Marks are shown wherever the revision is used.
     """
     from harbor_assets.domain.errors import Refused
     from harbor_assets.interfaces.cli import source
