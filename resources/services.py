@@ -15,7 +15,7 @@ def of_instance(context: dg.InitResourceContext) -> Services:
     settings = Settings.load()
     services = wire(settings)
     # A schedule's tick is not in a run: it is in the code server, which has one, and outlives the tick's instance.
-    if settings.executor == "kubernetes" and context.instance is not None and context.dagster_run is not None:
+    if settings.executor == "kubernetes" and context.instance is not None and context.run is not None:
         services.cluster_executions.instance = context.instance
     return services
 
