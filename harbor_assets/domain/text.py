@@ -21,3 +21,15 @@ def quoted(text: str, limit: int = QUOTE_MAX) -> str:
 def whole(text: str) -> str:
     """`text` with every unpaired surrogate, as names that are not UTF-8 leave them, replaced by `?`."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+FIGURE_MAX = 1e6  # from here on a figure with places would be wider than what it says
+
+
+def figure(value: float) -> str:
+    """A score as a person reads it: four places, more where they would turn what is no pass, or not zero, into one that
+    is; very large ones as a power of ten."""
+    if abs(value) >= FIGURE_MAX:
+        return f"{value:.6g}"
+    shown = f"{value:.4f}"
+    return repr(value) if float(shown) != value and abs(float(shown)) in (0.0, 1.0) else shown

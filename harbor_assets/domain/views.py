@@ -149,6 +149,16 @@ class LogChunk(Frozen):
     waiting: Wait | None = None
 
 
+def told_try(reason: str | None, reward: float | None, cost_usd: float | None) -> str:
+    """An earlier try in a few words: why it was tried again, what it gave that does not count, what it cost."""
+    said = [reason or "worker lost"]
+    if reward is not None:
+        said.append(f"reward {reward:g}, not counted")
+    if cost_usd is not None:
+        said.append(f"{cost_usd:g} USD")
+    return "; ".join(said)
+
+
 def trial_view(row: TrialOutcome) -> TrialView:
     """The short form of an outcome row."""
     last = row.tries[-1] if row.tries else None

@@ -183,9 +183,7 @@ class Evaluations:
         """Run tasks of a run again with its settings, as a new run that names it. Raises as `submit`, `NotReady` for
         the failed ones of a run that has not ended, `Refused` where none failed."""
         run = find_run(self._runs, workspace, run_id)
-        again = (
-            "leave out that only the failed ones are to run (--failed), or name tasks (--tasks), to run scored ones too"
-        )
+        again = "to run scored tasks too, leave out --failed, or name them with --tasks"
         if asked.select is not None and asked.which == "failed":
             raise Refused(f"Tasks were named, and 'failed' asked for: take one of the two, or {again}")
         indexes = [task.index for task in run.plan.tasks]

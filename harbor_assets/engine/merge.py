@@ -149,6 +149,7 @@ class BundleContent:
             "sandbox_why": sandbox.why,
             "sandbox_notes": "; ".join(sandbox.notes),
             "sandbox_fingerprint": sandbox.fingerprint or "",
+            "min_coverage": "" if plan.min_coverage is None else f"{plan.min_coverage:g}",
             "skipped_tasks": str(len(plan.skipped)),
             "regrade_of": plan.regrade_of or "",
             "harbor_assets_version": plan.harbor_assets_version,

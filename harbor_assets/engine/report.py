@@ -15,9 +15,11 @@ from harbor_assets.domain.phases import RunPhase
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.policies import OutcomeSummary
 from harbor_assets.domain.statistics import PASS, mean
+from harbor_assets.domain.views import told_try
 
 BINS = 10  # of the unit interval, where rewards are meant to lie
 SIDE_REWARDS_MAX = 12  # of one trial on the page; the bundle has all of them
+EARLIER_MAX = 5  # tries of one trial that are told of on the page; the bundle has all of them
 LINKS_MAX = 12  # of one trial; the folder's own link leads to everything
 
 _LINKED = {
@@ -53,7 +55,7 @@ class Bar:
 @dataclass(frozen=True, slots=True)
 class ReportRow:
     """One planned trial. `reward` is None unless it was scored; `side_rewards` are the first of the other names the
-    verifier gave, by name. Seconds."""
+    verifier gave, by name. `earlier` tells of the tries that were followed by another. Seconds."""
 
     trial_id: str
     index: int
@@ -68,6 +70,7 @@ class ReportRow:
     flags: tuple[str, ...]
     side_rewards: tuple[tuple[str, float], ...]
     tries: int
+    earlier: tuple[str, ...]
     links: tuple[Link, ...]
 
 
@@ -135,6 +138,7 @@ def report_row(row: TrialOutcome, files: Iterable[tuple[str, int]]) -> ReportRow
         flags=row.flags,
         side_rewards=tuple(sorted((k, v) for k, v in row.rewards.items() if k != row.reward_key)[:SIDE_REWARDS_MAX]),
         tries=len(row.tries),
+        earlier=tuple(told_try(tried.reason, tried.reward, tried.cost) for tried in row.tries[:-1][:EARLIER_MAX]),
         links=tuple(_links(row, {path for path, size in files if size})),
     )
 

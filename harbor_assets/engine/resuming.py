@@ -5,6 +5,7 @@ from datetime import datetime
 
 from harbor_assets.domain.admission import opened
 from harbor_assets.domain.errors import Refused, StorageFull
+from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.plans import trial_id
 from harbor_assets.domain.resumes import Redone, Resumed
 from harbor_assets.domain.run_views import run_summary
@@ -23,7 +24,7 @@ def resume(
     A worker that was lost before counts for nothing then: a person looked. Raises `Refused` for a run that has ended,
     is being cancelled or is stopped, `StorageFull` where a worker could write nothing.
     """
-    _check(run)
+    _check(run, counts.get(Outcome.SCORED, 0))
     if run.admission.hold:
         runs.change_admission(run.id, lambda state: opened(state, now))
     at_work = executions.alive(run.id)
@@ -45,8 +46,10 @@ def resume(
     )
 
 
-def _check(run: Run) -> None:
+def _check(run: Run, scored: int) -> None:
     again = f"Run what was not scored again, as a new run: harbor-assets runs rerun {run.id} --failed"
+    if run.phase.terminal and scored == len(run.plan.tasks) * run.plan.n_attempts:
+        raise Refused(f"Run {run.id} has ended ({run.phase}), and every trial of it was scored: nothing is left to do")
     if run.phase.terminal:
         raise Refused(f"Run {run.id} has ended ({run.phase}), and an ended run never changes. {again}")
     if run.cancel_requested_at is not None:

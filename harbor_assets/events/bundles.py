@@ -13,6 +13,7 @@ from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.policies import Policy, account
+from harbor_assets.domain.text import figure
 from harbor_assets.engine.inspection import Finding
 from harbor_assets.events.links import partition_link, runs_link
 from harbor_assets.events.markdown import plain, row
@@ -135,12 +136,12 @@ def _policy(name: str, policy: Policy, *, all_counted: bool = False) -> str:
     trials = f"{cover.of_trials if all_counted else cover.trials} of {cover.of_trials}"
     tasks = f"{cover.of_tasks if all_counted else cover.tasks} of {cover.of_tasks}"
     within = policy.mean_interval
-    interval = f"{_figure(within.low)} to {_figure(within.high)}" if within else "none"
+    interval = f"{within.low:.4f} to {within.high:.4f}" if within else "none"
     return row(name, _figure(policy.mean), interval, _figure(passed), trials, tasks)
 
 
 def _figure(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
+    return "none" if value is None else figure(value)
 
 
 def _not_scored(rows: Sequence[TrialOutcome]) -> list[str]:

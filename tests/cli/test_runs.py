@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harbor_assets.domain.errors import StorageFull
-from harbor_assets.domain.outcomes import Reason
+from harbor_assets.domain.outcomes import Reason, Try
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.views import LogChunk, RunStatus
@@ -40,7 +40,25 @@ def test_less_than_the_run_asked_for_is_told_with_its_results(cli: Cli, w: World
     w.merge(run_id)
     said = "Too few: a share of 0.5000 was scored, and the run asks for 0.9"
     assert (said in cli("runs", "results", run_id).out) is told
+    found = cli("runs", "results", run_id, "--json").json["coverage"]
+    assert found == {"share": 0.5, "min_coverage": asked, "enough": not told}
     assert (said in cli("runs", "status", run_id, "--watch").out) is told
+
+
+def test_what_came_before_a_score_is_shown_beside_it(cli: Cli, w: World):
+    run_id = submit(w, "a")
+    (task,) = w.catalog.get_run(run_id).plan.tasks
+    w.catalog.mark_started(run_id, NOW)
+    first = Try(start=NOW, end=NOW, reason=Reason.SANDBOX_LOST, reward=0.5, cost=0.25)
+    w.catalog.add_outcome(outcome(run_id, task, 1.0, tries=(first, Try(start=NOW, end=NOW, reward=1.0))))
+    w.catalog.finish(run_id, RunPhase.COMPLETED, ResultState.READY, at=NOW)
+    w.merge(run_id)
+    said = "Tried again: 0 a, trial 1: sandbox_lost; reward 0.5, not counted; 0.25 USD"
+    assert said in cli("runs", "results", run_id).out
+    found = cli("runs", "results", run_id, "--json").json
+    assert found["coverage"] == {"share": 1.0, "min_coverage": None, "enough": True}
+    (again,) = found["tried_again"]
+    assert (again["task"], again["reward"], again["n_tries"], again["earlier"][0]["reward"]) == ("a", 1.0, 2, 0.5)
 
 
 def test_lists_of_runs(cli: Cli, w: World):

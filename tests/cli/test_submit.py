@@ -403,7 +403,8 @@ def test_the_oracle_is_told_of_stored_tasks_without_a_solution(cli: Cli, suite: 
     told = cli("runs", "submit", "--taskset", ref)
     assert told.code == 0
     assert told.err == (
-        "Warning: geo-bare: no solution/solve.sh, so the agent oracle has nothing to apply and its trials will fail\n"
+        "Warning: geo-bare: no solution/solve.sh, so the agent oracle has nothing to apply "
+        "and its trials earn nothing\n"
     )
     assert cli("runs", "submit", "--taskset", ref, "-x", "bare").err == ""
     assert cli("runs", "submit", "--taskset", ref, "--agent", "nop").err == ""

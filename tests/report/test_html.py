@@ -258,7 +258,7 @@ def test_lost_tries_are_counted_and_linked():
     row = make_row(plan, 0)
     lost = Try(start=START, leftovers=f"{row.evidence}.try-1")
     (drawn,) = rows_of(draw(make_bundle(plan, [row.model_copy(update={"tries": (lost, *row.tries)})])))
-    assert "2 tries" in drawn
+    assert "2 tries: worker lost" in drawn
     assert f'href="{row.evidence}.try-1/"' in drawn
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from harbor_assets.domain.text import visible
+from harbor_assets.domain.text import figure, visible
 
 _KEPT = "\n\t"
 
@@ -101,8 +101,8 @@ def cut(text: str, columns: int | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """A score as a decimal with four places; `-` where there is none."""
-    return "-" if value is None else f"{value:.4f}"
+    """A score, as `domain.text.figure` writes it; `-` where there is none."""
+    return "-" if value is None else figure(value)
 
 
 def moment(at: datetime | None) -> str:

@@ -53,7 +53,7 @@ def _tell_without_solution(lacking: Sequence[str]) -> None:
         more = f", … ({len(lacking)} tasks)" if len(lacking) > NAMES_SHOWN else ""
         note(
             f"Warning: {', '.join(lacking[:NAMES_SHOWN])}{more}: no solution/solve.sh, so the agent oracle has nothing "
-            "to apply and its trials will fail"
+            "to apply and its trials earn nothing"
         )
 
 

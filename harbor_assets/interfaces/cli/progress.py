@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from harbor_assets.domain.errors import ServiceUnavailable
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import TaskPhase
+from harbor_assets.domain.statistics import mean
 from harbor_assets.domain.views import RunStatus, TaskView
 from harbor_assets.domain.waiting import Wait, WaitReason
 from harbor_assets.interfaces.cli.output import Output, counted, duration, note, one_line, score
@@ -198,8 +199,9 @@ def result(task: TaskView) -> str:
     if tries > len(task.outcomes):
         marks += f" ({tries} tries)"
     if len(task.outcomes) != 1:
-        mean = sum(rewards) / len(rewards) if rewards else None
-        return f"scored {len(rewards)} of {task.n_trials} trials, mean {score(mean)}{marks}"
+        lost = Counter(f"{t.outcome} {t.reason}" for t in task.outcomes if t.reward is None)
+        why = "".join(f", {what} {n}" for what, n in lost.most_common())
+        return f"scored {len(rewards)} of {task.n_trials} trials, mean {score(mean(rewards))}{why}{marks}"
     trial = task.outcomes[0]
     return f"{Outcome.SCORED} {score(trial.reward)}{marks}" if rewards else f"{trial.outcome} {trial.reason}{marks}"
 

@@ -8,7 +8,7 @@ from harbor_assets.domain.marks import Mark
 from harbor_assets.domain.outcomes import Outcome
 from harbor_assets.domain.phases import ResultState, exit_code
 from harbor_assets.domain.policies import ConfidenceInterval, OutcomeSummary, Policy
-from harbor_assets.domain.views import Pagination, RunStatus, RunSummary, TaskView
+from harbor_assets.domain.views import Pagination, RunStatus, RunSummary, TaskView, TrialView, told_try
 from harbor_assets.interfaces.cli.edge import INTERRUPTED
 from harbor_assets.interfaces.cli.marks_shown import print_warnings
 from harbor_assets.interfaces.cli.output import Output, command, counted, duration, moment, note, one_line, score
@@ -19,6 +19,7 @@ from harbor_assets.interfaces.sdk.pages import Page
 STALE = " (stale)"  # what stands behind a result that rests on something a person marked bad
 NAMED_MAX = 20  # tasks named one by one at a run's end; the rest is counted, and `runs tasks` lists all
 SIDE_REWARDS_MAX = 4  # columns of rewards beside the run's own: what a terminal has room for
+_TRIED_AGAIN = {"k", "outcome", "reason", "reward", "n_tries", "earlier"}
 STATUS_MAX = 50  # tasks in a status, which is to be taken in at a glance
 
 
@@ -79,6 +80,26 @@ def _print_shortfall(run: RunSummary, account: OutcomeSummary, out: Output) -> N
     share = account.policies.scored_only.coverage.share
     if run.min_coverage is not None and share < run.min_coverage:
         out.line(f"Too few: a share of {score(share)} was scored, and the run asks for {run.min_coverage:g}")
+
+
+def _coverage(run: RunSummary, account: OutcomeSummary) -> dict[str, object]:
+    """The share of planned trials that was scored, the one that was asked for, and whether it is enough."""
+    share, asked = account.policies.scored_only.coverage.share, run.min_coverage
+    return {"share": share, "min_coverage": asked, "enough": asked is None or share >= asked}
+
+
+def _tried_again(status: RunStatus) -> list[tuple[TaskView, TrialView]]:
+    return [(task, trial) for task in status.tasks for trial in task.outcomes if trial.earlier]
+
+
+def _print_tried_again(status: RunStatus, out: Output) -> None:
+    """What came before the scores that are shown: each earlier try, with a reward that it may have had."""
+    found = _tried_again(status)
+    for task, trial in found[:NAMED_MAX]:
+        said = ", then ".join(told_try(t.reason, t.reward, t.cost_usd) for t in trial.earlier)
+        out.line(f"Tried again: {task.index} {one_line(task.task)}, trial {trial.k}: {one_line(said)}")
+    if len(found) > NAMED_MAX:
+        out.line(f"  … and {len(found) - NAMED_MAX} more trials; --json has all of them")
 
 
 def _print_not_scored(session: Session, status: RunStatus, out: Output) -> None:
@@ -150,6 +171,7 @@ def print_facts(run: RunSummary, out: Output) -> None:
         *_published(run),
         ("Sandbox", f"{run.sandbox}: {run.sandbox_why}"),
         ("Trials", f"{counts}, of {run.n_trials} ({counted(run.n_tasks, 'task')}, {run.n_concurrent} at a time)"),
+        *([("Asks for", f"a share of {run.min_coverage:g} to be scored")] if run.min_coverage is not None else []),
         ("Submitted", f"{moment(run.created_at)} by {run.owner}"),
         ("Started", moment(run.started_at)),
         ("Ended", moment(run.ended_at)),
@@ -210,12 +232,22 @@ def print_runs(page: Page[RunSummary], out: Output) -> None:
 
 def print_results(session: Session, run_id: str, out: Output) -> None:
     """The scores of an ended run."""
-    found = session.evaluator.runs.results(run_id)
+    found, status = session.evaluator.runs.results(run_id), session.evaluator.runs.status(run_id)
     if out.json:
-        marks = [mark.model_dump(mode="json") for mark in _marks(session.evaluator.runs.status(run_id))]
-        out.document({"summary": found.summary, "outcomes": found.outcomes, "marks": marks})
+        marks = [mark.model_dump(mode="json") for mark in _marks(status)]
+        out.document(
+            {
+                "summary": found.summary,
+                "outcomes": found.outcomes,
+                "coverage": _coverage(status.run, found.account),
+                "tried_again": [
+                    {"index": task.index, "task": task.task, **trial.model_dump(mode="json", include=_TRIED_AGAIN)}
+                    for task, trial in _tried_again(status)
+                ],
+                "marks": marks,
+            }
+        )
         return
-    status = session.evaluator.runs.status(run_id)
     print_facts(status.run, out)
     out.line()
     policies = found.account.policies
@@ -244,6 +276,7 @@ def print_results(session: Session, run_id: str, out: Output) -> None:
     out.table(("INDEX", "TASK", "K", "OUTCOME", "REWARD", *map(one_line, sides), "REASON", "FLAGS"), rows)
     if hidden:
         out.line(f"{hidden} more side rewards are not shown; --json and the bundle have all of them")
+    _print_tried_again(status, out)
     print_warnings(_marks(status), out)
     out.line()
     if found.summary is None:
@@ -266,7 +299,7 @@ def _side_rewards(status: RunStatus) -> tuple[list[str], int]:
 
 
 def _ends(interval: ConfidenceInterval | None) -> str:
-    return "" if interval is None else f"{score(interval.low)} to {score(interval.high)}"
+    return "" if interval is None else f"{interval.low:.4f} to {interval.high:.4f}"
 
 
 def _figures(name: str, policy: Policy) -> list[tuple[str, str, str, str]]:
