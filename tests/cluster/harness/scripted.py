@@ -1,7 +1,7 @@
 """Takes the place of `harbor_assets.trials.harbor` in the worker image of tests: the agent `nop` follows a script.
 
-`agent.kwargs`: `seconds` of every trial, or by index as `seconds_<i>`; `memory_<i>`: megabytes to eat first. Trials of
-every other agent are real ones.
+`agent.kwargs`: `seconds` of every trial, or by index as `seconds_<i>`; `memory_<i>`: megabytes to eat first;
+`reason_<i>`: how it ends, if not with a score. Trials of every other agent are real ones.
 """
 
 import asyncio
@@ -26,4 +26,6 @@ class HarborTrialRunner(real.HarborTrialRunner):
             hog = bytearray(int(megabytes) * 1024 * 1024)
             hog[::4096] = b"x" * len(hog[::4096])
         await asyncio.sleep(float(script.get(f"seconds_{task.index}", script.get("seconds", 1))))
+        if reason := script.get(f"reason_{task.index}"):
+            return Ending(Reason(reason), "as the script says")
         return Ending(Reason.GRADED, reward=1.0)
