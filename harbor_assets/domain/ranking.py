@@ -12,7 +12,8 @@ from harbor_assets.domain.policies import ConfidenceInterval, OutcomeSummary, Po
 
 class RankedRun(Frozen):
     """One ended run. `mean` and `pass_at_k` are over the scored trials, and None where nothing was scored; `coverage`
-    says of how many. `model` is None for an agent that calls none. Times are UTC.
+    says of how many. `model` is None for an agent that calls none. `regrade_of`: the run whose trials were verified
+    again in this one, so that they are no trials of its own; `rerun_of`: the one whose tasks it ran again. Times: UTC.
 
     What is added up from its trials (`cost_usd` of the `cost_trials` that know theirs, `duration_sec`) only the store
     knows."""
@@ -45,6 +46,8 @@ class RankedRun(Frozen):
     cost_usd: float | None = None
     cost_trials: int = 0
     duration_sec: float | None = None
+    rerun_of: str | None = None
+    regrade_of: str | None = None
 
 
 def ranked(run_id: str, metadata: RunMetadata, account: OutcomeSummary) -> RankedRun:
@@ -78,6 +81,8 @@ def ranked(run_id: str, metadata: RunMetadata, account: OutcomeSummary) -> Ranke
         agent_version=_text(config.get("agent_version")),
         harbor_assets_version=labels.get("harbor_assets_version"),
         conditions=recorded_conditions(labels, config),
+        rerun_of=labels.get("rerun_of"),
+        regrade_of=labels.get("regrade_of"),
     )
 
 

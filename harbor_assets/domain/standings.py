@@ -5,6 +5,9 @@ say in what they differ from the one with most lines. On a board, a line that co
 stands apart. A rank is a band: every pair of lines is tested over the tasks that both have scored
 (`harbor_assets.domain.paired`), corrected for the number of pairs, and a line's best rank counts only those that are
 better beyond chance.
+
+Where lines pool runs, a trial counts once: regrades are left out, since their trials are those of the run they verify
+again. Each is a line of its own where lines are runs.
 """
 
 from collections import defaultdict
@@ -76,12 +79,14 @@ class Board(Frozen):
 
 class Leaderboard(Frozen):
     """The leaderboard of a workspace. `missing`: ended runs, of any workspace, that are not on it yet. `boards`: the
-    runs ranked, those together that are comparable. `marks`: run id -> what is said of it or of its tasks."""
+    runs ranked, those together that are comparable. `marks`: run id -> what is said of it or of its tasks. `left_out`:
+    regrades that stand on no board, since lines pool runs."""
 
     runs: tuple[RankedRun, ...]
     missing: tuple[str, ...] = ()
     boards: tuple[Board, ...] = ()
     marks: dict[str, tuple[Mark, ...]] = {}
+    left_out: tuple[str, ...] = ()
 
     def marked(self, marks: Mapping[str, Sequence[Mark]]) -> "Leaderboard":
         """The same, with what is said of its runs: numbers and ranks stay, and stale ones say so."""
@@ -118,6 +123,11 @@ def checked_keys(by: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(by)) or BY_RUN
 
 
+def not_pooled(runs: Iterable[RankedRun], by: Sequence[str]) -> tuple[str, ...]:
+    """The runs that stand on no board where lines are made by this: regrades, unless each run is a line."""
+    return () if "run" in by else tuple(run.run_id for run in runs if run.regrade_of is not None)
+
+
 def boards(
     runs: Iterable[RankedRun],
     pairings: Callable[[Sequence[str]], Mapping[str, Pairing]],
@@ -127,10 +137,14 @@ def boards(
 ) -> tuple[Board, ...]:
     """The boards of these runs: by taskset, the one with most lines first.
 
-    `pairings` is asked once for a board, for no more runs than its lines need.
+    `pairings` is asked once for a board, for no more runs than its lines need. `not_pooled` ones are left out.
     """
     groups: dict[Conditions, list[RankedRun]] = defaultdict(list)
+    runs = list(runs)
+    without = set(not_pooled(runs, by))
     for run in runs:
+        if run.run_id in without:
+            continue
         groups[run.conditions].append(run)
     made = [_board(conditions, found, pairings, by, min_coverage) for conditions, found in groups.items()]
     made.sort(key=lambda board: (_name(board), -len(board.standings), board.conditions.model_dump_json()))

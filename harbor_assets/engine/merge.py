@@ -151,6 +151,7 @@ class BundleContent:
             "sandbox_fingerprint": sandbox.fingerprint or "",
             "min_coverage": "" if plan.min_coverage is None else f"{plan.min_coverage:g}",
             "skipped_tasks": str(len(plan.skipped)),
+            "rerun_of": plan.rerun_of or "",
             "regrade_of": plan.regrade_of or "",
             "harbor_assets_version": plan.harbor_assets_version,
             **(plan.publication.labels() if plan.publication else {}),

@@ -21,7 +21,15 @@ from harbor_assets.domain.names import Ref
 from harbor_assets.domain.policies import OutcomeSummary
 from harbor_assets.domain.ranking import RankedRun, ranked
 from harbor_assets.domain.runs import bundle_key
-from harbor_assets.domain.standings import BY_RUN, MIN_COVERAGE, Board, Leaderboard, boards, checked_keys
+from harbor_assets.domain.standings import (
+    BY_RUN,
+    MIN_COVERAGE,
+    Board,
+    Leaderboard,
+    boards,
+    checked_keys,
+    not_pooled,
+)
 from harbor_assets.engine.ports import Artifacts, RunCatalog
 from harbor_assets.engine.ranking_ports import LeaderboardStore, RankedBundle
 from harbor_assets.engine.staleness import Staleness
@@ -83,7 +91,8 @@ class Rankings:
         asked = (workspace, experiment, _taskset(taskset, workspace), keys, min_coverage)
         missing = sorted(set(self._runs.ended_runs()) - self._store.run_ids())
         rows, made = self._boards(*asked)
-        found = Leaderboard(runs=tuple(rows), missing=tuple(missing), boards=made)
+        left_out = not_pooled(rows, keys)
+        found = Leaderboard(runs=tuple(rows), missing=tuple(missing), boards=made, left_out=left_out)
         if self._staleness is None or not rows:
             return found
         return found.marked(

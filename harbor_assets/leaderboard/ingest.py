@@ -27,7 +27,7 @@ _RUN_FACTS = {
     "harbor_assets_version": "VARCHAR", "n_attempts": "INTEGER", "planned_trials": "BIGINT", "scored_trials": "BIGINT",
     "planned_tasks": "BIGINT", "scored_tasks": "BIGINT", "mean": "DOUBLE", "mean_low": "DOUBLE", "mean_high": "DOUBLE",
     "mean_method": "VARCHAR", "mean_missing_as_zero": "DOUBLE", "started_at": "TIMESTAMPTZ",
-    "finished_at": "TIMESTAMPTZ", "line": "VARCHAR",
+    "finished_at": "TIMESTAMPTZ", "rerun_of": "VARCHAR", "regrade_of": "VARCHAR", "line": "VARCHAR",
 }  # fmt: skip
 _TRIES = (
     'STRUCT(start TIMESTAMPTZ, "end" TIMESTAMPTZ, cost DOUBLE, error STRUCT(type VARCHAR, message VARCHAR), '

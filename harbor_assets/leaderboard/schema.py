@@ -7,7 +7,7 @@ stands in every table, so that one table answers them.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-LAYOUT: Final = 2  # of the tables; a file of another number is not read but made afresh from the bundles
+LAYOUT: Final = 3  # of the tables; a file of another number is not read but made afresh from the bundles
 
 
 class Column(NamedTuple):
@@ -79,6 +79,8 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("duration_sec", "DOUBLE", "of all trials, one after another"),
         Column("started_at", "TIMESTAMPTZ"),
         Column("finished_at", "TIMESTAMPTZ"),
+        Column("rerun_of", "VARCHAR", "the run whose tasks it ran again; null also in bundles of before"),
+        Column("regrade_of", "VARCHAR", "the run whose trials it verified again; null: its trials are its own"),
     ),
     "tasks": (
         *_OF_TASK,
@@ -172,24 +174,26 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     ),
 }
 
+# What adds up over runs leaves regrades out: they have the trials of another run, which count there.
 VIEWS: Final[Mapping[str, tuple[str, str]]] = {
     "leaderboard": (
         "runs with a mean, the best of each taskset and sandbox first",
         "SELECT workspace, experiment, taskset_ref, sandbox, agent, model, mean, mean_low, mean_high, scored_trials, "
-        "planned_trials, cost_usd, run_id, finished_at FROM runs WHERE mean IS NOT NULL "
+        "planned_trials, cost_usd, run_id, finished_at, regrade_of FROM runs WHERE mean IS NOT NULL "
         "ORDER BY workspace, taskset_ref, sandbox, mean DESC, run_id",
     ),
     "agent_tasks": (
-        "each task revision by agent, model and sandbox, over all runs",
+        "each task revision by agent, model and sandbox, over all runs but regrades",
         "SELECT workspace, experiment, taskset_ref, task_ref, agent, model, sandbox, count(DISTINCT run_id) AS runs, "
         "sum(planned) AS planned, sum(scored) AS scored, sum(passed) AS passed, "
         "sum(mean * scored) / nullif(sum(scored), 0) AS mean, sum(cost_usd) AS cost_usd "
-        "FROM tasks GROUP BY ALL",
+        "FROM tasks WHERE run_id NOT IN (SELECT run_id FROM runs WHERE regrade_of IS NOT NULL) GROUP BY ALL",
     ),
     "failures": (
-        "trials without a reward, counted by what became of them",
+        "trials without a reward, counted by what became of them, over all runs but regrades",
         "SELECT workspace, experiment, taskset_ref, agent, model, sandbox, outcome, reason, count(*) AS trials, "
-        "count(DISTINCT run_id) AS runs, min(message) AS message FROM trials WHERE reward IS NULL GROUP BY ALL",
+        "count(DISTINCT run_id) AS runs, min(message) AS message FROM trials "
+        "WHERE reward IS NULL AND run_id NOT IN (SELECT run_id FROM runs WHERE regrade_of IS NOT NULL) GROUP BY ALL",
     ),
     "provenance": (
         "what each scored trial rests on, and which runs have one of equal `trial_key`",

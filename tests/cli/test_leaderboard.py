@@ -35,7 +35,7 @@ def rankings(w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranki
     return made
 
 
-def settle(w: World, tmp_path: Path, *rewards: float) -> str:
+def settle(w: World, tmp_path: Path, *rewards: float, **also: str) -> str:
     """An ended run with the files of a bundle that the leaderboard reads."""
     run_id = submit(w, *"abcdef"[: len(rewards)])
     w.end(run_id, *rewards)
@@ -47,7 +47,7 @@ def settle(w: World, tmp_path: Path, *rewards: float) -> str:
     for name in (bundle.TRIALS_TABLE, bundle.SCORES_TABLE):
         w.artifacts.put_bytes(f"{bundle_key(run_id)}/{name}", (tables / name).read_bytes())
     w.artifacts.put_bytes(f"{bundle_key(run_id)}/{bundle.OUTCOMES}", b"".join(bundle.lines(rows)))
-    labels = {"workspace": "default", "taskset_ref": plan.taskset_ref, "agent": "oracle", "sandbox": "process"}
+    labels = {"workspace": "default", "taskset_ref": plan.taskset_ref, "agent": "oracle", "sandbox": "process"} | also
     metadata = RunMetadata(
         labels=labels,
         target=RunnerInfo(name="harbor", kind="runner", version="0.26.0", config={"agent_model_name": None}),
@@ -96,6 +96,20 @@ def test_runs_that_are_not_comparable_stand_apart_with_the_difference(
     tag = cli("leaderboard", "--taskset", "suite#latest")
     assert (tag.code, "names a tag" in tag.err) == (2, True)
     assert "'wind' is none of run" in cli("leaderboard", "--by", "wind").err
+
+
+def test_a_regrade_is_told_and_left_out_of_pools(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):
+    one = settle(w, tmp_path, 1.0, 0.0)
+    again = settle(w, tmp_path, 0.0, 0.0, regrade_of=one)
+    rankings.settled(one)
+    rankings.settled(again)
+    assert f"regrade: {again} verified again the trials of {one}" in cli("leaderboard").out
+    pooled = cli("leaderboard", "--by", "agent")
+    assert ("2/2" in pooled.out, "4/4" in pooled.out, "0.5000" in pooled.out) == (True, False, True)
+    assert "Left out: 1 regrade, whose trials count in the runs they verify again" in pooled.out
+    assert cli("leaderboard", "--by", "agent", "--json").json["left_out"] == [again]
+    rows = csv.DictReader(io.StringIO(cli("leaderboard", "--csv").out))
+    assert {row["run_id"]: row["regrade_of"] for row in rows} == {one: "", again: one}
 
 
 def test_what_could_not_be_written_is_shown_and_caught_up_with(

@@ -53,6 +53,7 @@ def test_a_new_run_verifies_what_the_old_one_kept_and_names_it(cli: Cli, w: Worl
     own = {"run_id", "created_at", "regrade_of", "sandbox"}
     assert second.model_dump(exclude=own) == first.model_dump(exclude=own)  # the same tests: the same keys, too
     assert (second.regrade_of, second.rerun_of) == (old, None)
+    assert f"regrade of {old}" in cli("runs", "list").out
     assert f"Regrades: {old}" in " ".join(cli("runs", "status", new).out.split())
     assert cli("runs", "status", new, "--json").json["run"]["regrade_of"] == old
     assert [row.model_dump() for row in w.catalog.outcomes(old)] == before

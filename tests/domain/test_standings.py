@@ -12,7 +12,7 @@ from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.intervals import interval
 from harbor_assets.domain.policies import PolicyCoverage
 from harbor_assets.domain.ranking import RankedRun
-from harbor_assets.domain.standings import BY_RUN, TESTED_MAX, Board, Pairing, boards, checked_keys
+from harbor_assets.domain.standings import BY_RUN, TESTED_MAX, Board, Pairing, boards, checked_keys, not_pooled
 
 Task = Sequence[float]
 WHERE = Conditions(taskset_ref="default/a#1", tasks="t", multipliers="", sizing="", network="", sandbox="docker")
@@ -143,6 +143,17 @@ def test_runs_are_pooled_where_that_is_asked_for(runs: Runs):
     assert checked_keys([]) == BY_RUN
     with pytest.raises(Refused, match="'wind' is none of run, agent"):
         checked_keys(["agent", "wind"])
+
+
+def test_a_pool_holds_a_trial_once_and_a_regrade_is_a_line_of_its_own(runs: Runs):
+    one = runs.add([[1.0], [0.0]])
+    again = runs.add([[0.0], [0.0]], regrade_of=one)
+    rerun = runs.add([[1.0], [1.0]], rerun_of=one)
+    (board,) = runs.boards(by=("agent",))
+    assert [(line.run_ids, line.coverage.of_trials, line.mean) for line in board.standings] == [((one, rerun), 4, 0.75)]
+    assert not_pooled(runs.runs, ("agent",)) == (again,)
+    assert {line.run_ids for line in runs.boards()[0].standings} == {(one,), (again,), (rerun,)}
+    assert not_pooled(runs.runs, BY_RUN) == ()
 
 
 def test_only_so_many_lines_are_tested_and_only_theirs_is_read(runs: Runs):

@@ -154,6 +154,26 @@ def test_the_views_can_be_asked(store: DuckDbLeaderboard, tmp_path: Path):
     assert {name for (name,) in ask(store, "SELECT view_name FROM duckdb_views() WHERE NOT internal")} == set(VIEWS)
 
 
+def test_views_that_add_up_count_a_trial_once(store: DuckDbLeaderboard, tmp_path: Path):
+    regrade, rows = make_run(2, [[0.0], [Reason.EVICTED]], regrade_of=run_id(1))
+    rerun, more = make_run(3, [[1.0], [1.0]], rerun_of=run_id(1))
+    store.write(
+        [[small(tmp_path, 1, 1.0, 0.0), write_bundle(tmp_path, regrade, rows), write_bundle(tmp_path, rerun, more)]]
+    )
+    assert ask(store, "SELECT run_id, rerun_of, regrade_of FROM runs ORDER BY 1") == [
+        (run_id(1), None, None),
+        (run_id(2), None, run_id(1)),
+        (run_id(3), run_id(1), None),
+    ]
+    assert ask(store, "SELECT task_ref[9:16], runs, planned, passed FROM agent_tasks ORDER BY 1") == [
+        ("hello-t0", 2, 2, 2),
+        ("hello-t1", 2, 2, 1),
+    ]
+    assert ask(store, "SELECT * FROM failures") == []
+    assert dict(ask(store, "SELECT run_id, regrade_of FROM leaderboard"))[run_id(2)] == run_id(1)
+    assert {run.run_id: run.regrade_of for run in store.rows("default")}[run_id(2)] == run_id(1)
+
+
 def test_bundles_of_earlier_versions_have_nulls_where_nothing_was_recorded(store: DuckDbLeaderboard, tmp_path: Path):
     made = small(tmp_path, 1, 1.0)
     file = made.folder / "trials.parquet"

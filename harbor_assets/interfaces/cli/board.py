@@ -19,7 +19,7 @@ _COLUMNS: tuple[str, ...] = (
     "run_id", "workspace", "taskset_ref", "agent", "model", "sandbox", "n_attempts", "mean", "mean_missing_as_zero",
     "scored_trials", "planned_trials", "scored_tasks", "planned_tasks", "phase", "owner", "finished_at", "experiment",
     "board", "rank", "best_rank", "worst_rank", "apart", "mean_low", "mean_high", "cost_usd", "duration_sec",
-    "stale",
+    "stale", "regrade_of",
 )  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def print_rebuilt(session: Session, out: Output) -> None:
 def _print_boards(found: Leaderboard, out: Output) -> None:
     if not found.boards:
         out.line("No ended run to show")
+    regrades = {run.run_id: run.regrade_of for run in found.runs if run.regrade_of}
     for place, board in enumerate(found.boards):
         if place:
             out.line()
@@ -78,12 +79,18 @@ def _print_boards(found: Leaderboard, out: Output) -> None:
             out.line(f"  not ranked with the first board of {name}: {difference}")
         out.table(_HEADERS, [_row(line) for line in board.standings])
         for line in board.standings:
+            if (old := regrades.get(line.run_ids[0])) and len(line.run_ids) == 1:
+                out.line(f"  regrade: {line.run_ids[0]} verified again the trials of {old}")
+        for line in board.standings:
             if line.stale:
                 out.line(f"  stale: {_named(line)} rests on what a person marked bad")
             if line.apart:
                 out.line(f"  not ranked: {_named(line)}: {line.apart}")
         if any(line.rank is not None and line.best is None for line in board.standings) and board.test:
             out.line("  ranks without a band were not tested: too many lines")
+    if found.left_out:
+        regraded = counted(len(found.left_out), "regrade")
+        out.line(f"Left out: {regraded}, whose trials count in the runs they verify again; --by run shows each")
     marks = {(mark.subject, mark.kind): mark for of_run in found.marks.values() for mark in of_run}
     print_warnings(marks.values(), out)
 

@@ -223,10 +223,11 @@ def print_runs(page: Page[RunSummary], out: Output) -> None:
             run.agent,
             moment(run.created_at),
             run.taskset_ref,
+            f"regrade of {run.regrade_of}" if run.regrade_of else f"rerun of {run.rerun_of}" if run.rerun_of else "",
         )
         for run in page.data
     ]
-    out.table(("RUN", "PHASE", "RESULTS", "SCORED", "AGENT", "SUBMITTED", "TASKSET"), rows)
+    out.table(("RUN", "PHASE", "RESULTS", "SCORED", "AGENT", "SUBMITTED", "TASKSET", "NOTE"), rows)
     print_place(page.pagination, "runs")
 
 
