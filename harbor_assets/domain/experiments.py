@@ -19,10 +19,11 @@ from harbor_assets.domain.names import NAME_MAX
 from harbor_assets.domain.rollups import Rollup
 from harbor_assets.domain.tasks import Body
 from harbor_assets.domain.text import quoted
-from harbor_assets.domain.traces import TOKENS_MAX
+from harbor_assets.domain.traces import TOKENS_MAX, cut
 
 LABEL_MAX: Final = 400  # characters of a test case or a session's id; more is above what an index of Postgres holds
 TEXT_MAX: Final = 100_000  # characters of a description, a summary, a root cause
+BRIEF_MAX: Final = 1_000  # characters of an error or a comment in a list
 METADATA_MAX: Final = 200  # keys of one record
 VALUE_MAX: Final = 10_000  # characters of one value
 LAYOUT_MAX: Final = 100_000  # characters of a column layout as JSON
@@ -312,6 +313,12 @@ class StoredSession(Session):
     updated_at: datetime
     results: list[StoredResult] = []
     evaluator_scores: dict[str, float] = {}
+
+    def brief(self) -> Self:
+        """As lists have it: without the final message, and with the beginnings of errors and comments."""
+        results = [each.model_copy(update={"comment": cut(each.comment, BRIEF_MAX)}) for each in self.results]
+        error = cut(self.error_message, BRIEF_MAX)
+        return self.model_copy(update={"final_message": None, "error_message": error, "results": results})
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------

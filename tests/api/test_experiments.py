@@ -216,7 +216,16 @@ def test_sessions_their_traces_and_results(client: TestClient, w: World):
     assert page["data"][0]["evaluator_scores"] == {"harbor_reward.reward": 0.5, "judge.ok": 1.0}
     only = client.get(f"{HERE}/evaluations/run-1/sessions", params={"test_case": "t2"}).json()
     assert [each["test_case_name"] for each in only["data"]] == ["t2"]
+    long = {"final_message": "done", "error_message": "e" * 5000}
+    publish(w, "run-1", 1, 0.5, prompt_tokens=3, completion_tokens=4, **long)
+    assert client.post(f"{HERE}/evaluator-results", json=body | {"comment": "c" * 5000}).status_code == 201
+    brief = client.get(f"{HERE}/evaluations/run-1/sessions").json()["data"][0]
+    assert "final_message" not in brief
+    assert max(len(brief["error_message"]), len(brief["results"][1]["comment"])) < 1100
+    whole = client.get(f"{HERE}/evaluations/run-1/sessions", params={"mode": "detailed"}).json()["data"][0]
+    assert (whole["final_message"], len(whole["error_message"])) == ("done", 5000)
     one = client.get(f"{HERE}/sessions/run-1:1").json()
+    assert len(one["error_message"]) == 5000
     assert (one["span_count"], one["prompt_tokens"], one["cost_usd"]) == (1, 3, None)
     assert [span["name"] for span in client.get(f"{HERE}/sessions/run-1:1/spans").json()["data"]] == ["codex"]
     found = client.get(f"{HERE}/evaluations/run-1").json()

@@ -182,12 +182,17 @@ class AsyncExperimentEvaluations(AsyncResource):
         name: str,
         *,
         test_case: str | None = None,
+        detailed: bool = False,
         page: int = 1,
         page_size: int = 100,
         workspace: str | None = None,
     ) -> AsyncPage[StoredSession]:
-        """A page of its sessions with their results, by test case; iterate over it for all that follow."""
-        parameters = [*query(page_size=page_size, test_case=test_case).items()]
+        """A page of its sessions with their results, by test case; iterate over it for all that follow.
+
+        `detailed`: also their final messages, and errors and comments whole.
+        """
+        mode = "detailed" if detailed else "summary"
+        parameters = [*query(page_size=page_size, test_case=test_case, mode=mode).items()]
         path = f"{self._evaluation(workspace, name)}/sessions"
         return await self._list(StoredSession.model_validate, path, parameters, page)
 

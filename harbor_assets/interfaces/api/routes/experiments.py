@@ -1,6 +1,6 @@
 """Experiments, evaluations and their sessions. Statuses and shapes are the contract's where it has any."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -60,6 +60,11 @@ EvaluationWhere = Annotated[
 EvaluationSort = Annotated[str, Query(pattern=SORT_PATTERN, max_length=SORT_MAX, description=_SORT)]
 SessionPath = Annotated[str, Path(pattern=SESSION_PATTERN, max_length=LABEL_MAX)]
 TestCase = Annotated[str | None, Query(max_length=LABEL_MAX, description="Only sessions of this test case.")]
+
+Mode = Annotated[
+    Literal["summary", "detailed"],
+    Query(description="`summary`: without final messages, and with the first 1,000 characters of errors and comments."),
+]
 
 
 class Trace(BaseModel):
@@ -178,11 +183,17 @@ def evaluations_router(catalog: ExperimentCatalog) -> APIRouter:
 
     @router.get("/{name}/sessions", response_model=Listed[StoredSession])
     def sessions(
-        workspace: Name, name: Name, page: PageNumber = 1, page_size: PageSize = 100, test_case: TestCase = None
+        workspace: Name,
+        name: Name,
+        page: PageNumber = 1,
+        page_size: PageSize = 100,
+        test_case: TestCase = None,
+        mode: Mode = "summary",
     ) -> Response:
         """The sessions by test case and id, each with the results of its evaluators; null members are left out."""
         found = catalog.list_sessions(workspace, name, page=page, page_size=page_size, test_case=test_case)
-        return listed(found, map(without_nulls, dumped(found.items)), sort="test_case_name")
+        items = found.items if mode == "detailed" else [each.brief() for each in found.items]
+        return listed(found, map(without_nulls, dumped(items)), sort="test_case_name")
 
     return router
 
