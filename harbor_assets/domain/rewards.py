@@ -5,8 +5,9 @@ verdict of those on the steps of a task.
 
 Where the rules come from: the files and their precedence are Harbor's (`harbor.verifier.verifier`); the names of the
 rejections are the bundle format's. Harbor refuses a whole file for one bad value; here each name stands for itself, so
-that a broken side metric does not cost a trial its reward. Stricter than Harbor in three places, each because the file
-says something other than one number: a boolean, two files with different rewards, one name given two values.
+that a broken side metric does not cost a trial its reward. Stricter than Harbor in four places, each because the file
+says something other than one number: a boolean, two files with different rewards, one name given two values, a text
+that only Python takes for a number (`1_0`, digits of other scripts).
 """
 
 import json
@@ -17,13 +18,16 @@ from typing import Any, Literal
 
 from harbor_assets.domain.flags import Flag
 from harbor_assets.domain.outcomes import Frozen, Reason
-from harbor_assets.domain.text import quoted
+from harbor_assets.domain.text import QUOTE_MAX, quoted, visible
 
 READ_MAX_BYTES = 1024 * 1024  # a reward file is a few bytes; what is larger is not one
 NAMES_MAX = 1000  # each name becomes a column of every table and a row of every summary
 _NAME_MAX = 255  # the bundle format's limit for a reward's name
 _RESERVED = re.compile(r"\.pass@\d+$")  # names of aggregates that the summary makes itself
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE | re.ASCII
+)
 TEXT_KEY = "reward"  # the one name reward.txt can speak for (Harbor)
 
 Rejection = Literal["boolean", "non_numeric", "non_finite", "invalid_key", "reserved_key", "contradictory"]
@@ -143,10 +147,7 @@ def _judge_text(content: bytes, reward_key: str, *, cut: bool) -> RewardVerdict:
     if problem:
         return problem
     found = content.decode().strip()
-    try:
-        value: float | str = float(found)
-    except ValueError:
-        value = found
+    value: float | str = float(found) if _NUMBER.fullmatch(found) else found
     return _judge_entries([(TEXT_KEY, value)], reward_key, "reward.txt", found)
 
 
@@ -179,8 +180,8 @@ def _judge_json(content: bytes, reward_key: str, *, cut: bool) -> RewardVerdict:
 
 def _unreadable(content: bytes, file: str, *, cut: bool) -> RewardVerdict | None:
     if cut or len(content) > READ_MAX_BYTES:
-        start = quoted(content[:400].decode(errors="replace"))
-        return _failed(Reason.REWARD_UNREADABLE, f"{file} is larger than {READ_MAX_BYTES} bytes; it begins {start}")
+        start = visible(content[:QUOTE_MAX].decode(errors="replace"))[:QUOTE_MAX]
+        return _failed(Reason.REWARD_UNREADABLE, f"{file} is larger than {READ_MAX_BYTES} bytes; it begins '{start}…'")
     try:
         text = content.decode()
     except UnicodeDecodeError:

@@ -43,6 +43,8 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
             chosen.add(at)
         else:
             problems.append(Problem(f"task '{entry}'", _unknown(entry, [stored for stored, _ in members], by_short)))
+    if wanted and all(not text.strip() for text in wanted):
+        raise Refused("Cannot select tasks:", [Problem("tasks", "the selection names no task; leave it out for all")])
     if not wanted:
         problems.append(Problem("tasks", "the selection is empty; leave it out to take every task"))
     if problems:

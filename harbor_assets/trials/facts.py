@@ -31,6 +31,7 @@ _SAID = (
     "VerifierOutputParseError",
     "ValidationError",
     "IsADirectoryError",
+    "RecursionError",  # of a reward.json that is nested too deep for Python's reader
 )
 
 

@@ -27,6 +27,8 @@ def test_a_number_in_reward_txt_is_the_reward(text: str, reward: float):
         ("passed", None, Reason.REWARD_NOT_A_NUMBER, "'passed'"),
         ("True", None, Reason.REWARD_NOT_A_NUMBER, "'True'"),
         ("1.0 2.0", None, Reason.REWARD_NOT_A_NUMBER, "'1.0 2.0'"),
+        ("1_0", None, Reason.REWARD_NOT_A_NUMBER, "'1_0'"),
+        ("\u0661", None, Reason.REWARD_NOT_A_NUMBER, "'\u0661'"),
         ("nan", None, Reason.REWARD_NOT_FINITE, "'nan'"),
         ("-inf", None, Reason.REWARD_NOT_FINITE, "'-inf'"),
         ("1e400", None, Reason.REWARD_NOT_FINITE, "'1e400'"),
@@ -182,3 +184,16 @@ def test_any_bytes_get_a_verdict_that_tells_one_story(text: bytes | None, json_b
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_finite_number_survives_the_file(value: float):
     assert judge(repr(value).encode(), json.dumps({"reward": value}).encode()).reward == value
+
+
+@given(st.floats().map(repr) | st.floats().map(lambda x: f"{x:e}") | st.text("0123456789.eE+-_ infaty", max_size=8))
+def test_what_harbor_reads_as_a_number_is_read_alike_but_for_separators(text: str):
+    try:
+        harbor = float(text.strip())
+    except ValueError:
+        harbor = None
+    verdict = judge(text.encode(), None)
+    if harbor is None or not math.isfinite(harbor) or "_" in text:
+        assert verdict.reward is None
+    else:
+        assert verdict.reward == harbor

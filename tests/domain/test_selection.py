@@ -65,6 +65,12 @@ def test_what_is_printed_selects_what_was_chosen(natives: list[str], data: st.Da
         assert select_members(members, entries_of(chosen, members)) == chosen
 
 
+def test_commas_alone_name_no_task() -> None:
+    with pytest.raises(Refused, match="names no task") as refused:
+        select_members(MEMBERS, ["", " "])
+    assert len(refused.value.problems) == 1
+
+
 def test_an_empty_selection_is_refused() -> None:
     with pytest.raises(Refused, match="empty"):
         select_members(MEMBERS, [])
