@@ -86,3 +86,9 @@ def test_a_kubeconfig_can_be_named_at_the_command_line(bare: Cli, monkeypatch: p
     said = bare("cluster", "uninstall", "--overlay", "test", "--yes", "--kubeconfig", tmp_path / "none")
     assert (said.code, said.out) == (2, "")
     assert f"KUBECONFIG names {tmp_path}/none, and there is no such file" in said.err
+
+
+def test_a_value_of_the_wrong_kind_is_named(bare: Cli):
+    said = bare("runs", "list", "--page", "1.5\x1b")
+    assert said.code == 2
+    assert said.err.rstrip().endswith("it is '1.5\\x1b'")

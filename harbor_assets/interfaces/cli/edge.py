@@ -15,6 +15,7 @@ DEBUG = "HARBOR_ASSETS_DEBUG"
 
 # Kept equal to domain/phases.py by a test: importing that builds pydantic models, which `--help` cannot afford.
 _FAULT, REFUSED, _IDEMPOTENCY_CONFLICT, INTERRUPTED = 1, 2, 9, 130
+_VALUE_MAX = 80  # characters of a value in a usage error
 _BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
 _USAGE: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -62,6 +63,7 @@ def _run(app: typer.Typer) -> int:
     except Exception as error:  # noqa: BLE001 the last handler there is
         if isinstance(error, _USAGE):
             usage: Any = error
+            _name_value(usage)
             usage.show()
             return usage.exit_code
         if _debugging():
@@ -69,6 +71,13 @@ def _run(app: typer.Typer) -> int:
         note(f"Unexpected {type(error).__name__}: {one_line(str(error))}\n{DEBUG}=1 shows where; please report it.")
         return _FAULT
     return code if isinstance(code, int) else 0
+
+
+def _name_value(usage: Any) -> None:
+    """Typer says what is wrong with a value, and not which that is."""
+    errors = getattr(usage.__cause__, "errors", None)
+    if callable(errors) and (found := errors()) and isinstance(value := found[0].get("input"), str):
+        usage.message = f"{usage.message}; it is '{one_line(value)[:_VALUE_MAX]}'"
 
 
 def exit_code(error: HarborAssetsError) -> int:
