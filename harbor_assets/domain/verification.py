@@ -3,7 +3,8 @@
 A trial **passes** with a reward of at least 1 (`statistics.PASS`, as pass@k counts). A task is `good` if the oracle
 passes in every trial and nop in none. What failed outside the task (infrastructure, a cancel, the deadline) says
 nothing of it: where such trials could turn the verdict, there is none. A verifier that gives no reward is the task's
-own: that trial did not pass.
+own: that trial did not pass. A step of the task's Dockerfile that fails is most often the task's own as well, but also
+fails when what it fetches is away: there is no verdict, and the text names the step.
 """
 
 from collections import Counter
@@ -13,11 +14,12 @@ from typing import Final
 from pydantic import Field
 
 from harbor_assets.domain.marks import Verdict
-from harbor_assets.domain.outcomes import Frozen, Outcome, TrialOutcome
+from harbor_assets.domain.outcomes import Frozen, Outcome, Reason, TrialOutcome
 from harbor_assets.domain.plans import RUN_ID, PlannedTask
 from harbor_assets.domain.statistics import PASS
 
 ATTEMPTS: Final = 3  # of each agent, where nobody says how many
+_SAID_MAX: Final = 300  # characters of what a failed step of a Dockerfile said
 # Outcomes that say something of the task: a reward, or that its own verifier gave none.
 _TELLING: Final = (Outcome.SCORED, Outcome.VERIFIER_FAILED)
 
@@ -49,7 +51,10 @@ class VerificationRequest(Frozen):
 
 
 class JudgedTask(Frozen):
-    """One task, judged. `verdict` None: nothing can be said, `why` tells what was in the way."""
+    """One task, judged. `verdict` None: nothing can be said, `why` tells what was in the way.
+
+    `newer_runs`: those that were submitted later and have marked the task; their mark stays, this verdict is not kept.
+    """
 
     index: int
     task: str
@@ -58,6 +63,7 @@ class JudgedTask(Frozen):
     why: str
     oracle: Attempts
     nop: Attempts
+    newer_runs: tuple[str, ...] = ()
 
 
 class Verification(Frozen):
@@ -119,7 +125,7 @@ def judged(
         verdict = judge(mine, nothing)
         why = f"{mine.told('oracle')}, {nothing.told('nop')} {where}"
         if verdict is None:
-            why = f"undecided: {why}; what failed outside the task says nothing of it"
+            why = f"undecided: {why}; {_in_the_way([row for rows in by_task for row in rows.get(task.index, [])])}"
         told.append(
             JudgedTask(
                 index=task.index,
@@ -132,3 +138,16 @@ def judged(
             )
         )
     return told
+
+
+def _in_the_way(rows: Sequence[TrialOutcome]) -> str:
+    """Why these trials of a task give no verdict."""
+    broken = next((row for row in rows if row.reason is Reason.IMAGE_BUILD), None)
+    if broken is None:
+        return "what failed outside the task says nothing of it"
+    said = " ".join((broken.message or "").split())
+    step = f": {said[:_SAID_MAX]}{'…' if len(said) > _SAID_MAX else ''}" if said else ""
+    return (
+        f"a step of the task's own Dockerfile failed{step}. Correct it and publish the suite again, or verify again if "
+        "only what the step fetches was away"
+    )

@@ -1,9 +1,9 @@
 """Judging the tasks of a taskset by two ended runs of it, and keeping what was found as marks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from harbor_assets.domain.errors import NotReady, Problem, Refused
+from harbor_assets.domain.errors import NotFound, NotReady, Problem, Refused
 from harbor_assets.domain.marks import WHY_MAX, Mark
 from harbor_assets.domain.plans import NOP, ORACLE, AgentSpec
 from harbor_assets.domain.runs import Run
@@ -24,7 +24,8 @@ class Verifications:
         self._runs, self._marks, self._clock = runs, marks, clock
 
     def judge(self, workspace: str, oracle_run: str, nop_run: str, *, who: str | None = None) -> Verification:
-        """Judge every task by these two runs of the workspace, and mark those of which something can be said.
+        """Judge every task by these two runs of the workspace, and mark those of which something can be said. A mark
+        by runs that were submitted later stays.
 
         `who`: in whose name; None: the owner of the oracle's run. Raises `NotFound` for a run that is not there,
         `NotReady` for one that has not ended, `Refused` for two that cannot be held against each other.
@@ -51,8 +52,16 @@ class Verifications:
             ),
         )
         at = self._clock()
+        newer = self._newer(workspace, [task.task_ref for task in found.tasks], (oracle, nop))
+        found = found.model_copy(
+            update={
+                "tasks": tuple(
+                    task.model_copy(update={"newer_runs": newer.get(task.task_ref, ())}) for task in found.tasks
+                )
+            }
+        )
         for task in found.tasks:
-            if task.verdict is not None:
+            if task.verdict is not None and not task.newer_runs:
                 self._marks.put_mark(
                     Mark(
                         workspace=workspace,
@@ -65,6 +74,29 @@ class Verifications:
                     )
                 )
         return found
+
+    def _newer(self, workspace: str, refs: Sequence[str], runs: Sequence[Run]) -> Mapping[str, tuple[str, ...]]:
+        """Task -> the runs behind its mark, where one of them was submitted after all of these."""
+        submitted = {run.id: run.created_at for run in runs}
+        latest = max(submitted.values())
+        found: dict[str, tuple[str, ...]] = {}
+        for ref, marks in self._marks.marks_of(workspace, refs).items():
+            for mark in marks:
+                if mark.kind != "verified":
+                    continue
+                for run_id in mark.runs:
+                    if run_id not in submitted:
+                        submitted[run_id] = self._submitted(run_id) or mark.at
+                if max(submitted[run_id] for run_id in mark.runs) > latest:
+                    found[ref] = mark.runs
+        return found
+
+    def _submitted(self, run_id: str) -> datetime | None:
+        """When it was; None for a run that is not there any more."""
+        try:
+            return self._runs.get_run(run_id).created_at
+        except NotFound:
+            return None
 
 
 def _unfit(run: Run, agent: str) -> Sequence[Problem]:

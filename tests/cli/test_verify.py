@@ -3,6 +3,7 @@
 from harbor_assets.domain.marks import Mark, Verdict
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.phases import ResultState, RunPhase
+from harbor_assets.domain.tasks import TasksetInput
 from tests.cli.conftest import Cli
 from tests.interfaces.backends import NOW, World, outcome, task_input
 
@@ -88,6 +89,44 @@ def test_two_runs_that_are_there_are_judged_and_unfit_ones_are_refused(cli: Cli,
     assert (apart.code, "has another tasks than" in apart.err) == (2, True), apart.err
     assert cli("tasksets", "verify", "suite", "--runs", runs["nop"]).code == 2
     assert cli("tasksets", "verify", "suite", "--runs", both, "--tasks", "0").code == 2
+
+
+def test_runs_of_another_taskset_are_refused_before_anything_is_said(cli: Cli, w: World) -> None:
+    ref = w.publish("a")
+    answers(w, [[1.0]], [[0.0]])
+    assert cli("tasksets", "verify", "suite", "-n", "1").code == 0
+    runs = runs_of(w)
+    both = f"{runs['oracle']},{runs['nop']}"
+    w.catalog.put_taskset("default", "other", TasksetInput(tasks=["a"]))
+    other = cli("tasksets", "verify", "other", "--runs", both)
+    assert (other.code, f"ran {ref}, not default/other#" in other.err, other.out) == (2, True, ""), other.err
+    none = cli("tasksets", "verify", "nowhere", "--runs", both)
+    assert (none.code, "nowhere" in none.err, none.out) == (2, True, "")
+    swapped = cli("tasksets", "verify", "suite", "--runs", f"{runs['nop']},{runs['oracle']}")
+    assert (swapped.code, swapped.out) == (2, "")
+    n = cli("tasksets", "verify", "suite", "--runs", both, "-n", "3")
+    assert (n.code, "-n, --tasks" in n.err) == (2, True)
+    w.publish("a", "b")  # a newer revision of the suite; the command that was printed names no digest
+    assert cli("tasksets", "verify", "suite", "--runs", both).code == 0
+    pinned = w.catalog.get_taskset("default", "suite").ref
+    assert cli("tasksets", "verify", pinned, "--runs", both).code == 2
+
+
+def test_older_runs_leave_the_mark_of_newer_ones(cli: Cli, w: World) -> None:
+    w.publish("a")
+    answers(w, [[0.0]], [[0.0]])
+    assert cli("tasksets", "verify", "suite", "-n", "1").code == 4
+    old = runs_of(w)
+    answers(w, [[1.0]], [[0.0]])
+    assert cli("tasksets", "verify", "suite", "-n", "1").code == 0
+    ref = w.catalog.get_task("default", "a").ref
+    (mark,) = w.catalog.marks_of("default", [ref])[ref]
+    said = cli("tasksets", "verify", "suite", "--runs", f"{old['oracle']},{old['nop']}")
+    assert said.code == 4
+    assert f"Not marked: 1 task (a), marked by runs that are newer ({', '.join(mark.runs)})" in said.out
+    assert w.catalog.marks_of("default", [ref])[ref] == [mark]
+    again = cli("tasksets", "verify", "suite", "--runs", ",".join(mark.runs))
+    assert "Not marked" not in again.out
 
 
 def test_marks_are_shown_wherever_the_revision_is_used(cli: Cli, w: World) -> None:

@@ -80,6 +80,16 @@ def test_why_counts_passes_and_names_what_gave_no_reward() -> None:
     )
 
 
+def test_a_dockerfile_that_fails_is_named_with_its_step_as_the_tasks_own() -> None:
+    broken = [
+        row.model_copy(update={"message": "ImageBuildError: RUN make\nexit code 2"}) for row in rows(Reason.IMAGE_BUILD)
+    ]
+    (found,) = judged([TASK], broken, rows(Reason.IMAGE_BUILD), (1, 1), where="here")
+    assert found.verdict is None
+    assert "a step of the task's own Dockerfile failed: ImageBuildError: RUN make exit code 2. Correct it" in found.why
+    assert "outside the task" not in found.why
+
+
 ENDED = st.lists(st.sampled_from([1.0, 0.0, MISSING, LOST]), max_size=3)
 
 

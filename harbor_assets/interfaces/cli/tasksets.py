@@ -136,8 +136,17 @@ add_commands(app, Noun("taskset", "geography-suite", 'tasks:"default/capital-of-
 def verify(
     ref: Annotated[str, typer.Argument(metavar="REF", help="A stored taskset: NAME, WS/NAME or WS/NAME#DIGEST.")],
     n_attempts: Annotated[
-        int, typer.Option("-n", "--n-attempts", metavar="N", min=1, max=1000, help="Trials of each task and agent.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            "-n",
+            "--n-attempts",
+            metavar="N",
+            min=1,
+            max=1000,
+            help="Trials of each task and agent; 3 if not given.",
+            show_default=False,
+        ),
+    ] = None,
     tasks: Tasks = None,
     sandbox: Sandbox = None,
     sandbox_profile: SandboxProfile = None,
@@ -165,14 +174,20 @@ def verify(
     Marks are shown wherever the revision is used.
     """
     from harbor_assets.domain.errors import Refused
+    from harbor_assets.domain.verification import ATTEMPTS
     from harbor_assets.interfaces.cli import source
     from harbor_assets.interfaces.cli.asked import Asked
     from harbor_assets.interfaces.cli.output import Output
     from harbor_assets.interfaces.cli.verifying import Verifying
 
-    if runs is not None and (tasks, sandbox, sandbox_profile, n_concurrent) != (None,) * 4:
-        raise Refused("--runs names two runs that are there; --tasks, --sandbox and the like are for new ones")
-    asked = Asked(n_attempts=n_attempts, sandbox=sandbox, profile=sandbox_profile, n_concurrent=n_concurrent)
+    if runs is not None and (n_attempts, tasks, sandbox, sandbox_profile, n_concurrent) != (None,) * 5:
+        raise Refused("--runs names two runs that are there; -n, --tasks, --sandbox and the like are for new ones")
+    asked = Asked(
+        n_attempts=ATTEMPTS if n_attempts is None else n_attempts,
+        sandbox=sandbox,
+        profile=sandbox_profile,
+        n_concurrent=n_concurrent,
+    )
     verifying = Verifying(choice=source.Choice(taskset=ref, tasks=tasks), asked=asked, runs=runs)
     raise typer.Exit(verifying.run(workspace, base_url, Output(json=json)))
 

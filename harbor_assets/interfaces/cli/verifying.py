@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass, replace
 from functools import partial
 
-from harbor_assets.domain.errors import Refused
+from harbor_assets.domain.errors import Problem, Refused
 from harbor_assets.domain.marks import Verdict
 from harbor_assets.domain.plans import NOP, ORACLE
 from harbor_assets.domain.requests import RunRequest, TaskSelection
@@ -20,6 +20,7 @@ from harbor_assets.interfaces.cli.signals import remembered
 from harbor_assets.interfaces.cli.submit import send_once
 
 UNDECIDED = "undecided"
+KEPT_SHOWN = 5  # tasks whose newer mark stays, by name; the rest is counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class Verifying:
         """Do it. Returns the exit code: 0 if every task is good, 3 if some are, 4 if none is."""
         given = None if self.runs is None else _two(self.runs)
         with open_session(workspace, base_url) as session:
+            if given:
+                _check(session, self.choice.taskset or "", given)
             oracle, nop, interrupted = (*given, False) if given else self._start(session, out)
             if not interrupted:
                 try:
@@ -86,6 +89,26 @@ def _two(text: str) -> tuple[str, str]:
     return words[0], words[1]
 
 
+def _check(session: Session, ref: str, given: tuple[str, str]) -> None:
+    """Refuse runs that are not of this taskset, or not of these agents, before anything is waited for. A taskset that
+    is named without a digest may have been another revision when the runs were submitted."""
+    taskset = session.evaluator.tasksets.retrieve(ref)
+    problems: list[Problem] = []
+    for run_id, agent in zip(given, (ORACLE, NOP), strict=True):
+        run = session.evaluator.runs.retrieve(run_id)
+        same = run.taskset_ref == taskset.ref
+        if not same and "#" not in ref:
+            same = run.taskset_ref.partition("#")[0] == taskset.ref.partition("#")[0]
+        if not same:
+            problems.append(Problem(run_id, f"ran {run.taskset_ref}, not {taskset.ref}; name that taskset"))
+        elif run.regrade_of is not None:
+            problems.append(Problem(run_id, f"verified again what {run.regrade_of} had kept; no agent ran in it"))
+        elif run.agent != agent:
+            problems.append(Problem(run_id, f"ran the agent '{run.agent}', not {agent}"))
+    if problems:
+        raise Refused("The tasks cannot be judged by these runs:", problems)
+
+
 def _print(session: Session, found: Verification, out: Output) -> None:
     rows = [
         (
@@ -102,6 +125,10 @@ def _print(session: Session, found: Verification, out: Output) -> None:
     out.line(f"\n{found.good} of {counted(len(found.tasks), 'task')} good, of {found.taskset_ref}")
     for agent, run_id in ((ORACLE, found.oracle_run), (NOP, found.nop_run)):
         out.line(f"{agent}: {command('runs', 'results', run_id, *session.own_words())}")
+    if kept := [task for task in found.tasks if task.newer_runs]:
+        named = ", ".join(task.task for task in kept[:KEPT_SHOWN]) + (", …" if len(kept) > KEPT_SHOWN else "")
+        runs = ", ".join(dict.fromkeys(run_id for task in kept for run_id in task.newer_runs))
+        out.line(f"Not marked: {counted(len(kept), 'task')} ({named}), marked by runs that are newer ({runs})")
     undecided = [str(task.index) for task in found.tasks if task.verdict is None]
     if undecided:
         words = ("tasksets", "verify", found.taskset_ref, "--tasks", ",".join(undecided), *session.own_words())
