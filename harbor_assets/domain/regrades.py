@@ -22,6 +22,7 @@ HOW_TO_KEEP = (
     'environment_mode = "separate") and name what it needs under `artifacts`'
 )
 SHARED = f"its verifier works in the agent's own sandbox, which ended with the trial; {HOW_TO_KEEP}"
+NAMED_MAX = 10  # tasks of one reason, by name; the rest is counted
 # Endings after which the agent's work may be whole. Of a lost sandbox it is asked of the trial's own record.
 _WHOLE = (Outcome.SCORED, Outcome.VERIFIER_FAILED, Outcome.INFRA_FAILED)
 
@@ -44,6 +45,19 @@ def verifier_problem(config: Mapping[str, Any]) -> str | None:
     if not steps:
         return None if whole else SHARED
     return None if all(separate(_table(_table(step).get("verifier")), whole) for step in steps) else SHARED
+
+
+def by_reason(without: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Tasks and why nothing of them is kept, those of one reason together: (`t1`, or `9 tasks (t1, t2, …)`; why)."""
+    groups: dict[str, list[str]] = {}
+    for name, why in without.items():
+        groups.setdefault(why, []).append(name)
+    return [(_together(names), why) for why, names in groups.items()]
+
+
+def _together(names: Sequence[str]) -> str:
+    more = ", …" if len(names) > NAMED_MAX else ""
+    return names[0] if len(names) == 1 else f"{len(names)} tasks ({', '.join(names[:NAMED_MAX])}{more})"
 
 
 def row_problem(row: TrialOutcome | None) -> str | None:

@@ -306,8 +306,10 @@ class Execution:
             left_out = await patiently(self._artifacts.put_tree, key, folder)
             if left_out:
                 ending = replace(ending, details={**ending.details, "evidence_left_out": left_out})
-        last = _ended_try(start, self._clock(), ending, evidence)
-        outcome = row(self._plan, task, k, ending, tries=(*earlier, last), evidence=evidence)
+        tries = tuple(earlier)
+        if ending.reason is not Reason.WORK_NOT_KEPT or evidence:  # else nothing was there to be executed
+            tries += (_ended_try(start, self._clock(), ending, evidence),)
+        outcome = row(self._plan, task, k, ending, tries=tries, evidence=evidence)
         await patiently(self._runs.add_outcome, outcome)
         if evidence and self._mirror_seconds is not None:
             await patiently(self._artifacts.remove, live_key(self._run.id, trial_id(task, k)))

@@ -8,7 +8,9 @@ from harbor_assets.domain.names import Ref
 from harbor_assets.domain.outcomes import TrialOutcome
 from harbor_assets.domain.plans import RunPlan
 from harbor_assets.domain.regrades import (
+    NAMED_MAX,
     Regrade,
+    by_reason,
     regraded_key,
     request_to_regrade,
     row_problem,
@@ -31,8 +33,32 @@ def regrade_request(run: Run, asked: Regrade, *, tasks: TaskCatalog) -> RunReque
     indexes = [task.index for task in run.plan.tasks]
     if asked.select is not None:
         indexes = selected(run.plan, asked.select)
-    taskset = asked.taskset or _current_taskset(run.plan, indexes, tasks)
+    if asked.taskset is None:
+        taskset = _current_taskset(run.plan, indexes, tasks)
+    else:
+        taskset = asked.taskset
+        _check_pinned(run.plan, indexes, taskset, tasks)
     return request_to_regrade(run.plan, indexes, taskset)
+
+
+def _check_pinned(plan: RunPlan, indexes: Sequence[int], taskset: str, tasks: TaskCatalog) -> None:
+    """Raise `NotFound` without that taskset, `Refused` where tasks are not in it."""
+    ref = Ref.parse(taskset, workspace=plan.workspace)
+    found = tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
+    pinned = {Ref.parse(task, workspace=ref.workspace).name for task in found.tasks}
+    missing = [index for index in indexes if plan.task(index).name not in pinned]
+    if missing:
+        raise Refused(f"Of {plan.run_id}, {found.ref} does not pin {_left_out(plan, indexes, missing)}")
+
+
+def _left_out(plan: RunPlan, indexes: Sequence[int], missing: Sequence[int]) -> str:
+    """The tasks that are missing in a taskset, and what to do: leave them out, or take the run's own tests."""
+    names = [plan.task(index).name for index in missing]
+    more = f" and {len(names) - NAMED_MAX} more tasks" if len(names) > NAMED_MAX else ""
+    own = f"verify all of them by the run's own tests with --taskset '{plan.taskset_ref}'"
+    left = ",".join(str(index) for index in indexes if index not in set(missing))
+    step = f"Leave them out with --tasks {left}, or {own}" if left else f"Name another taskset, or {own}"
+    return f"{', '.join(names[:NAMED_MAX])}{more}. {step}"
 
 
 def _current_taskset(plan: RunPlan, indexes: Sequence[int], tasks: TaskCatalog) -> str:
@@ -48,9 +74,17 @@ def _current_taskset(plan: RunPlan, indexes: Sequence[int], tasks: TaskCatalog) 
     home = Ref.parse(plan.taskset_ref, workspace=plan.workspace)
     changed = next(ref for ref, old in zip(wanted, pinned, strict=True) if ref != str(old))
     where = condition("tasks", "", Operator.EQ, changed, fields=TASKSET_FIELDS, workspace=home.workspace)
-    for taskset in tasks.list_tasksets(home.workspace, sort=Sort.UPDATED_DOWN, where=where).items:
+    newer = tasks.list_tasksets(home.workspace, sort=Sort.UPDATED_DOWN, where=where).items
+    for taskset in newer:
         if set(wanted) <= set(taskset.tasks):
             return taskset.ref
+    if newer:
+        best = max(newer, key=lambda taskset: len(set(wanted).intersection(taskset.tasks)))  # the newest of equal ones
+        missing = [index for index, ref in zip(indexes, wanted, strict=True) if ref not in set(best.tasks)]
+        raise Refused(
+            f"Tasks of {plan.run_id} have newer revisions, as {changed}, and no taskset pins all of them. "
+            f"The nearest, {best.ref}, does not pin {_left_out(plan, indexes, missing)}"
+        )
     raise Refused(
         f"Tasks of {plan.run_id} have newer revisions, as {changed}, and no taskset pins all of them. Publish the "
         f"suite (tasksets create), or say by whose tests: the run's own are --taskset '{plan.taskset_ref}'"
@@ -93,7 +127,7 @@ def regraded(plan: RunPlan, old: Run, rows: Sequence[TrialOutcome], *, tasks: Ta
             else:
                 kept += 1
     if not kept:
-        raise Refused(f"Nothing of {old.id} can be verified again:", [Problem(*each) for each in without.items()])
+        raise Refused(f"Nothing of {old.id} can be verified again:", [Problem(*each) for each in by_reason(without)])
     keyed = tuple(
         task.model_copy(update={"trial_key": regraded_key(before[task.name].trial_key, task.trial_key)})
         for task in plan.tasks

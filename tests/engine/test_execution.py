@@ -171,6 +171,28 @@ def test_every_trial_ends_in_one_row_with_evidence(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / RUN).exists()
 
 
+def test_what_was_never_executed_has_no_try_and_no_duration(tmp_path: Path) -> None:
+    house = House(tmp_path, graded, tasks=1)
+
+    class NothingKept(Runner):
+        async def run(self, plan: RunPlan, task: PlannedTask, k: int, *, source: Path, folder: Path) -> Ending:
+            return Ending(Reason.WORK_NOT_KEPT, "nothing is kept")
+
+    house.engine = RunEngine(
+        runs=house.catalog,
+        artifacts=house.artifacts,
+        folders=Folders(),
+        runner=NothingKept(graded),
+        bundles=house.bundles,  # type: ignore[arg-type]
+        work=tmp_path / "work",
+        poll_seconds=0.02,
+    )
+    assert asyncio.run(house.execute()) is Ended.DONE
+    (row,) = house.catalog.outcomes(RUN)
+    assert (row.outcome, row.reason, row.tries) == (Outcome.NOT_STARTED, Reason.WORK_NOT_KEPT, ())
+    assert house.settle() == (RunPhase.FAILED, ResultState.NONE)  # nothing was scored
+
+
 def test_one_failed_trial_stops_no_other(tmp_path: Path) -> None:
     async def script(task: PlannedTask, k: int) -> Ending:
         return Ending(Reason.SANDBOX_LOST, "gone") if task.index == 1 else await graded(task, k)

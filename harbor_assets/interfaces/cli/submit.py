@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused
+from harbor_assets.domain.regrades import by_reason
 from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, check_key, unsupported
 from harbor_assets.domain.selection import entries_of
 from harbor_assets.domain.views import Submitted
@@ -155,13 +156,19 @@ def grade_again(
             submitted = send_once(session, send, idempotency_key)
             run = submitted.run
             out.line(f"Regrade of {run_id}: {counted(run.n_tasks, 'task')}, by the tests of {run.taskset_ref}")
-            for text in submitted.not_kept[:NOT_KEPT_SHOWN]:
-                out.line(f"Nothing kept: {text}")
-            if len(submitted.not_kept) > NOT_KEPT_SHOWN:
-                out.line(f"Nothing kept: {len(submitted.not_kept) - NOT_KEPT_SHOWN} more tasks; --json has all of them")
+            told = by_reason(dict(_name_and_why(text) for text in submitted.not_kept))
+            for tasks_told, why in told[:NOT_KEPT_SHOWN]:
+                out.line(f"Nothing kept: {tasks_told}: {why}")
+            if len(told) > NOT_KEPT_SHOWN:
+                out.line(f"Nothing kept: more tasks, for {len(told) - NOT_KEPT_SHOWN} more reasons; --json has all")
             _tell_accepted(submitted, out)
             out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
         return _end(session, submitted, out, wait=wait, interrupted=interrupted())
+
+
+def _name_and_why(text: str) -> tuple[str, str]:
+    name, _, why = text.partition(": ")
+    return name, why
 
 
 def send_once(session: Session, send: Callable[..., Submitted], key: str | None) -> Submitted:
