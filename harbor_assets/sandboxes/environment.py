@@ -22,6 +22,16 @@ FOLDERS = ("/logs/agent", "/logs/verifier", "/logs/artifacts")  # Harbor's, wher
 _SAID_MAX = 500  # characters of a health check's output in its error: a line or two says what is wrong
 
 
+def role_of(session_id: str, trial_name: str) -> Literal["agent", "verifier"]:
+    """Whose sandbox that is, which Harbor says in the session's name alone (`Trial._separate_verifier_session_id`).
+
+    The agent's is `<trial>__env`, that of a verifier of its own `<trial>__verifier__<step>`, cut to 63 characters with
+    a digest at its end: of a long trial's name the word itself may be cut off, and a name may hold it.
+    """
+    named = "__verifier__" in session_id.removeprefix(trial_name)
+    return "agent" if session_id.endswith("__env") and not named else "verifier"
+
+
 class SandboxEnvironment(BaseEnvironment):
     """The base of our environments. A kind of sandbox adds `start`, `stop`, `exec` and `_channel`.
 
@@ -35,7 +45,7 @@ class SandboxEnvironment(BaseEnvironment):
     def __init__(self, *args: Any, sizing: Mapping[str, float | None] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sizing = dict(sizing or {})
-        self._role: Literal["agent", "verifier"] = "verifier" if "__verifier__" in self.session_id else "agent"
+        self._role = role_of(self.session_id, self.trial_paths.trial_dir.name)
         name = "sandbox.verifier.json" if self._role == "verifier" else "sandbox.json"
         self._record = Record(self.trial_paths.trial_dir / name, self.session_id)
 

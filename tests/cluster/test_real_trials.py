@@ -144,3 +144,30 @@ def test_a_cancel_ends_a_sandbox_at_once(deployed: Deployment, tmp_path: Path) -
     assert deployed.wait(run_id)["phase"] == "cancelled"
     assert outcomes(deployed, run_id) == [("cancelled", "cancelled_by_user")]
     deployed.nothing_left(run_id)
+
+
+def test_what_a_run_kept_is_verified_again_by_other_tests_and_without_an_agent(
+    deployed: Deployment, tmp_path: Path
+) -> None:
+    suite = deployed.suite(tmp_path, 1)
+    task = suite / "hello-00"
+    toml = (task / "task.toml").read_text().replace("[verifier]\n", '[verifier]\nenvironment_mode = "separate"\n')
+    (task / "task.toml").write_text(f'artifacts = ["/app"]\n{toml}')
+    (task / "solution" / "solve.sh").write_text(
+        "#!/bin/bash\nprintf '#!/bin/sh\\necho ran\\n' > /app/tool\nchmod 755 /app/tool\n"
+    )
+    tests = task / "tests" / "test.sh"
+    tests.write_text('#!/bin/bash\n[ "$(/app/tool)" = other ] && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n')
+    old = submit(deployed, suite)
+    deployed.wait(old)
+    assert [(row["outcome"], row["reward"]) for row in deployed.rows(old)] == [("scored", 0.0)]
+    tests.write_text(tests.read_text().replace("other", "ran"))
+    deployed.cli(
+        "tasksets", "build-images", "--harbor-dir", str(suite)
+    )  # the new revision has the image of the old one
+    new = deployed.cli("runs", "regrade", old)["run"]["id"]
+    deployed.wait(new)
+    (row,) = deployed.rows(new)
+    assert (row["outcome"], row["reward"], row["flags"]) == ("scored", 1.0, ["regraded"]), row["message"]
+    assert row["details"]["regraded"]["run_id"] == old
+    assert "agent" not in row["details"]  # no sandbox of an agent
