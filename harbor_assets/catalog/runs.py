@@ -127,9 +127,11 @@ class SqlRuns:
                 unreadable.append(row.id)
         return Page(runs, page, page_size, total, tuple(unreadable))
 
-    def ended_runs(self) -> list[str]:
+    def ended_runs(self, workspace: str | None = None) -> list[str]:
         """See `RunCatalog`."""
         query = select(RUNS.c.id).where(RUNS.c.phase.not_in(ACTIVE)).order_by(RUNS.c.created_at, RUNS.c.id)
+        if workspace is not None:
+            query = query.where(RUNS.c.workspace == workspace)
         with self._database.read() as connection:
             return list(connection.scalars(query))
 

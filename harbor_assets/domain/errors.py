@@ -62,7 +62,17 @@ class Refused(HarborAssetsError):
 
 
 class NotFound(Refused):
-    """The thing named does not exist."""
+    """The thing named does not exist.
+
+    `tells_of`: the workspace whose names stand in the text, `*`: those of any; None: of none but the one asked for. Who
+    may not read that one is told `otherwise`.
+    """
+
+    def __init__(
+        self, message: str, problems: Sequence[Problem] = (), *, tells_of: str | None = None, otherwise: str = ""
+    ) -> None:
+        super().__init__(message, problems)
+        self.tells_of, self.otherwise = tells_of, otherwise
 
 
 class Unauthenticated(Refused):

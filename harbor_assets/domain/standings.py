@@ -78,12 +78,13 @@ class Board(Frozen):
 
 
 class Leaderboard(Frozen):
-    """The leaderboard of a workspace. `missing`: ended runs, of any workspace, that are not on it yet. `boards`: the
-    runs ranked, those together that are comparable. `marks`: run id -> what is said of it or of its tasks. `left_out`:
-    regrades that stand on no board, since lines pool runs."""
+    """The leaderboard of a workspace. `missing`: its ended runs that are not on it yet; `missing_elsewhere`: how many
+    of other workspaces are not on theirs. `boards`: the runs ranked, those together that are comparable. `marks`: run
+    id -> what is said of it or of its tasks. `left_out`: regrades that stand on no board, since lines pool runs."""
 
     runs: tuple[RankedRun, ...]
     missing: tuple[str, ...] = ()
+    missing_elsewhere: int = 0
     boards: tuple[Board, ...] = ()
     marks: dict[str, tuple[Mark, ...]] = {}
     left_out: tuple[str, ...] = ()

@@ -207,8 +207,8 @@ class RunCatalog(Protocol):
         """Newest first. `workspace=None`: of every workspace."""
         ...
 
-    def ended_runs(self) -> Sequence[str]:
-        """The ids of all runs in a terminal phase, of every workspace, oldest first."""
+    def ended_runs(self, workspace: str | None = None) -> Sequence[str]:
+        """The ids of all runs in a terminal phase, oldest first. `workspace=None`: of every workspace."""
         ...
 
     def tally(self) -> Tally:

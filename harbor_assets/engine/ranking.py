@@ -89,10 +89,17 @@ class Rankings:
         """
         keys = checked_keys(by)
         asked = (workspace, experiment, _taskset(taskset, workspace), keys, min_coverage)
-        missing = sorted(set(self._runs.ended_runs()) - self._store.run_ids())
+        there = self._store.run_ids()
+        missing = sorted(set(self._runs.ended_runs(workspace)) - there)
+        elsewhere = len(set(self._runs.ended_runs()) - there) - len(missing)
         rows, made = self._boards(*asked)
-        left_out = not_pooled(rows, keys)
-        found = Leaderboard(runs=tuple(rows), missing=tuple(missing), boards=made, left_out=left_out)
+        found = Leaderboard(
+            runs=tuple(rows),
+            missing=tuple(missing),
+            missing_elsewhere=max(0, elsewhere),
+            boards=made,
+            left_out=not_pooled(rows, keys),
+        )
         if self._staleness is None or not rows:
             return found
         return found.marked(

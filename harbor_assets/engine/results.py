@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
+from harbor_assets.domain.access import ANYWHERE
 from harbor_assets.domain.errors import NotFound, NotReady
 from harbor_assets.domain.phases import ResultState
 from harbor_assets.domain.runs import Run, bundle_key
@@ -18,11 +19,17 @@ INDEXES_SHOWN = 20
 
 
 def find_run(runs: RunCatalog, workspace: str, run_id: str) -> Run:
-    """The run of that workspace. Raises `NotFound`, with the nearest ids where there is none of that id."""
-    run = runs.get_run(run_id)
+    """The run of that workspace. Raises `NotFound`, with the nearest ids where there is none of that id; who may not
+    read where that is gets one text for both."""
+    otherwise = f"There is no run {quoted(run_id)} in workspace '{workspace}', or none that you may read"
+    try:
+        run = runs.get_run(run_id)
+    except NotFound as error:
+        raise NotFound(error.message, error.problems, tells_of=ANYWHERE, otherwise=otherwise) from None
     if run.plan.workspace != workspace:
         there = run.plan.workspace
-        raise NotFound(f"Run {run_id} is not in workspace '{workspace}', but in '{there}'; add --workspace {there}")
+        said = f"Run {run_id} is not in workspace '{workspace}', but in '{there}'; add --workspace {there}"
+        raise NotFound(said, tells_of=there, otherwise=otherwise)
     return run
 
 

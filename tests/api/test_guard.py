@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 
 from harbor_assets.domain.access import Caller, Role
 from harbor_assets.domain.errors import ServiceUnavailable, Unauthenticated
+from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.interfaces.api.app import create_app
 from harbor_assets.interfaces.api.guard import OPEN, needed
 from tests.interfaces.backends import World, task_input
@@ -293,6 +294,21 @@ def test_an_id_of_a_task_elsewhere_is_no_id(ask: Guarded, w: World):
     assert "is the id of no task" in refused.text
     assert "secret" not in refused.text
     assert ask("writer", "PUT", url, json={"task_ids": [shared.id]}).status_code == 201
+
+
+def test_a_run_elsewhere_is_named_to_those_alone_who_may_read_it(ask: Guarded, w: World):
+    w.publish("a")
+    request = RunRequest(spec=Spec(tasks=TaskSelection(taskset="default/suite")))
+    run_id = w.evaluations.submit("secret", request).run.id
+    url = f"/apis/evals/v2/workspaces/default/agent-evaluate/runs/{run_id}"
+    for path in (url, url[:-1], f"{url}/outcomes", f"{url}/bundle", f"{url}/compare/run-{0:016x}"):
+        refused = ask("writer", "GET", path)
+        assert refused.status_code == 404
+        assert "or none that you may read" in refused.json()["detail"]
+        assert "secret" not in refused.text
+    assert run_id not in ask("writer", "GET", url[:-1]).text, "nor as one that is near"
+    assert "but in 'secret'" in ask("root", "GET", url).json()["detail"]
+    assert run_id in ask("root", "GET", url[:-1]).json()["detail"]
 
 
 def test_runs_are_submitted_in_the_name_of_the_token(ask: Guarded, w: World):

@@ -77,7 +77,7 @@ def told(name: str, found: tuple[float, float], beside: float | None = None) -> 
 class NoRuns:
     """A catalog of which nothing is missing."""
 
-    def ended_runs(self) -> Sequence[str]:
+    def ended_runs(self, workspace: str | None = None) -> Sequence[str]:
         return ()
 
 

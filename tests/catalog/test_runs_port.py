@@ -75,6 +75,8 @@ def test_ended_runs_are_known_by_their_ids(catalog: RunCatalog) -> None:
     for run_id in (young, old):
         catalog.finish(run_id, RunPhase.FAILED, ResultState.NONE, at=NOON)
     assert catalog.ended_runs() == [old, young]
+    assert catalog.ended_runs("default") == [old, young]
+    assert catalog.ended_runs("other") == []
 
 
 def test_all_there_is_can_be_counted(catalog: RunCatalog) -> None:

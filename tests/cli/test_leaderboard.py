@@ -9,6 +9,7 @@ import pytest
 from harbor_assets.domain import bundle
 from harbor_assets.domain.bundle import RunMetadata, RunnerInfo
 from harbor_assets.domain.policies import account
+from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.runs import bundle_key
 from harbor_assets.engine.bundle_rows import BundleRows
 from harbor_assets.engine.ports import BundleTables
@@ -126,6 +127,19 @@ def test_what_could_not_be_written_is_shown_and_caught_up_with(
     assert str(rankings.settled(young)) == "2 written"
     assert {run.run_id for run in rankings.leaderboard("default").runs} == {lost, young}
     assert rankings.leaderboard("default").missing == ()
+
+
+def test_ended_runs_of_other_workspaces_are_counted_and_not_named(cli: Cli, w: World, rankings: Rankings):
+    w.publish("a")
+    request = RunRequest(spec=Spec(tasks=TaskSelection(taskset="default/suite")))
+    secret = w.evaluations.submit("secret", request).run.id
+    w.end(secret, 1.0)
+    found = rankings.leaderboard("default")
+    assert (found.missing, found.missing_elsewhere) == ((), 1)
+    said = cli("leaderboard")
+    assert "of other workspaces: 1 ended run" in said.err
+    assert secret not in said.err
+    assert rankings.leaderboard("secret").missing == (secret,)
 
 
 def test_a_rebuild_names_the_runs_whose_bundle_is_gone(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):

@@ -365,9 +365,11 @@ class MemoryCatalog:
                 self._keys[key] = (run.id, request_digest, request)
             return run, True
 
-    def ended_runs(self) -> list[str]:
+    def ended_runs(self, workspace: str | None = None) -> list[str]:
         with self._lock:
-            ended = [run for run in self._runs.values() if run.phase.terminal]
+            ended = [
+                run for run in self._runs.values() if run.phase.terminal and workspace in (None, run.plan.workspace)
+            ]
             return [run.id for run in sorted(ended, key=lambda run: (run.created_at, run.id))]
 
     def tally(self) -> Tally:

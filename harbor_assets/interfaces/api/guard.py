@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harbor_assets.domain.access import ANYWHERE, NOBODY_IN_PARTICULAR, Caller, Role
-from harbor_assets.domain.errors import Forbidden, HarborAssetsError, Unauthenticated
+from harbor_assets.domain.errors import Forbidden, HarborAssetsError, NotFound, Unauthenticated
 from harbor_assets.engine.access import Authenticator
 from harbor_assets.interfaces.problems import to_answer
 
@@ -95,6 +95,13 @@ def need_reader(workspaces: Iterable[str]) -> None:
         caller().need(Role.READER, workspace)
 
 
+def readable(error: HarborAssetsError) -> HarborAssetsError:
+    """The error as its caller may read it: without what it tells of a workspace that is closed to them."""
+    if isinstance(error, NotFound) and error.tells_of is not None and not caller().may(Role.READER, error.tells_of):
+        return NotFound(error.otherwise)
+    return error
+
+
 async def refused(_: Request, error: Exception) -> JSONResponse:
     """An error of ours as an answer, to a caller on the same machine."""
     assert isinstance(error, HarborAssetsError)
@@ -114,6 +121,7 @@ async def refused_elsewhere(request: Request, error: Exception) -> JSONResponse:
 
 def refusal(error: HarborAssetsError) -> JSONResponse:
     """The answer, with what RFC 6750 says that clients are to be told."""
+    error = readable(error)
     status, body = to_answer(error)
     said = {Unauthenticated: 'Bearer realm="harbor-assets"', Forbidden: 'Bearer error="insufficient_scope"'}
     header = said.get(type(error))

@@ -44,6 +44,9 @@ def print_leaderboard(
         words = command("leaderboard", "rebuild", *session.own_words())
         named = ", ".join(found.missing[:NAMED_MAX])
         note(f"Not on the leaderboard: {counted(len(found.missing), 'ended run')} ({named}{more}). To add: {words}")
+    if found.missing_elsewhere:
+        others = counted(found.missing_elsewhere, "ended run")
+        note(f"Not on the leaderboards of other workspaces: {others}; the next settling adds them")
     if out.json:
         out.document(found.model_dump(mode="json"))
     elif csv:

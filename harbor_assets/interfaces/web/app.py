@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harbor_assets.domain.errors import HarborAssetsError
 from harbor_assets.engine.access import Authenticator
-from harbor_assets.interfaces.api.guard import FIGURES, OPEN
+from harbor_assets.interfaces.api.guard import FIGURES, OPEN, readable
 from harbor_assets.interfaces.api.limits import BodyLimit
 from harbor_assets.interfaces.backend import Backend
 from harbor_assets.interfaces.problems import to_answer
@@ -87,7 +87,8 @@ def _add_failures(app: FastAPI, site: Site) -> None:
         assert isinstance(error, HarborAssetsError)
         if error.elsewhere is not None:
             log.warning("%s %s: %s", request.method, request.url.path, error)
-        return failed(request, to_answer(error)[0], error.elsewhere or str(error))
+        said = readable(error)
+        return failed(request, to_answer(said)[0], said.elsewhere or str(said))
 
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
