@@ -7,9 +7,10 @@ of whose scored trials at least half passed.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from harbor_assets.domain.conditions import Conditions, conditions_of
+from harbor_assets.domain.marks import Mark, stale
 from harbor_assets.domain.outcomes import Frozen, TrialOutcome
 from harbor_assets.domain.paired import difference_interval, paired_test
 from harbor_assets.domain.policies import ConfidenceInterval, PolicyCoverage, account
@@ -30,7 +31,8 @@ FIGURES: Final = (
 
 class ComparedRun(Frozen):
     """One of the two. `mean` is over its scored trials. `cost_usd` is of the `cost_trials` that know theirs;
-    `duration_sec` is of all trials, one after another, `elapsed_sec` from the run's first slot to its end."""
+    `duration_sec` is of all trials, one after another, `elapsed_sec` from the run's first slot to its end.
+    `marks`: what is said of the run or of a task of it; `stale`: a person said that one of them is bad."""
 
     run_id: str
     agent: str
@@ -45,6 +47,13 @@ class ComparedRun(Frozen):
     cost_trials: int
     duration_sec: float | None
     elapsed_sec: float | None
+    stale: bool = False
+    marks: tuple[Mark, ...] = ()
+
+    def marked(self, marks: Iterable[Mark]) -> Self:
+        """With what is said of it; no figure changes."""
+        found = tuple(marks)
+        return self.model_copy(update={"marks": found, "stale": stale(found)})
 
 
 class ComparedTask(Frozen):

@@ -57,6 +57,12 @@ def asked(text: str) -> Asked:
         raise Refused(f"'{text[:200]}' is not RUN, RUN/TASK or RUN/TASK/K; TASK is an index or a name, K counts from 1")
     if found := _IMAGE.fullmatch(text):
         return Asked(image=found[1])
+    if "sha256:" in text:
+        raise Refused(
+            f"'{text[:200]}' names no image: its digest is sha256: and 64 hexadecimal digits. Lineage is asked of a "
+            "run (RUN, RUN/TASK, RUN/TASK/K), of a task or taskset ([WORKSPACE/]NAME[#REVISION]), or of an image "
+            "([REPOSITORY@]sha256:DIGEST)"
+        )
     return Asked(ref=text)
 
 

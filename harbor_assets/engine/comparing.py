@@ -5,11 +5,15 @@ from harbor_assets.domain.errors import NotReady, Refused
 from harbor_assets.domain.runs import Run
 from harbor_assets.engine.ports import RunCatalog
 from harbor_assets.engine.results import find_run
+from harbor_assets.engine.staleness import Staleness
 
 
-def compare_runs(runs: RunCatalog, workspace: str, first: str, second: str) -> Comparison:
-    """The second run held against the first. Raises `NotFound`; `NotReady` while one goes on; `Refused` for a run and
-    itself, and for two that have no task in common."""
+def compare_runs(runs: RunCatalog, staleness: Staleness | None, workspace: str, first: str, second: str) -> Comparison:
+    """The second run held against the first, with what is said of either.
+
+    Raises `NotFound`; `NotReady` while one goes on; `Refused` for a run and itself, and for two that have no task in
+    common.
+    """
     if first == second:
         raise Refused(f"{first} is one run; name two to compare")
     a, b = _ended(runs, workspace, first), _ended(runs, workspace, second)
@@ -18,7 +22,11 @@ def compare_runs(runs: RunCatalog, workspace: str, first: str, second: str) -> C
             f"{first} and {second} have no task revision in common: they ran {a.plan.taskset_ref[:100]} and "
             f"{b.plan.taskset_ref[:100]}. Compare runs of one taskset revision"
         )
-    return compare(a, runs.outcomes(a.id), b, runs.outcomes(b.id))
+    found = compare(a, runs.outcomes(a.id), b, runs.outcomes(b.id))
+    marks = staleness.of_runs(workspace, (a, b)) if staleness else {}
+    return found.model_copy(
+        update={"first": found.first.marked(marks.get(a.id, ())), "second": found.second.marked(marks.get(b.id, ()))}
+    )
 
 
 def _ended(runs: RunCatalog, workspace: str, run_id: str) -> Run:

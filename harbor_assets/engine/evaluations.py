@@ -283,7 +283,7 @@ class Evaluations:
 
     def compare(self, workspace: str, first: str, second: str) -> Comparison:
         """The second run held against the first, task by task. Raises as `compare_runs`."""
-        return compare_runs(self._runs, workspace, first, second)
+        return compare_runs(self._runs, self._staleness, workspace, first, second)
 
     def logs(self, workspace: str, run_id: str, *, task: int | None = None, offset: int = 0) -> LogChunk:
         """The run's own log, or the log of one task's trials, from a byte offset; where nothing more is there yet, with

@@ -158,7 +158,7 @@ class Lineages:
                 taskset = self._tasks.get_taskset(ref.workspace, ref.name, ref.fragment)
             except NotFound:
                 if ref.digest is None:
-                    raise NotFound(f"{no_task} There is no taskset of that name either.") from None
+                    raise NotFound(f"{str(no_task).rstrip('.')}. There is no taskset of that name either") from None
             else:
                 key = Ref.parse(taskset.ref, workspace=workspace).partition_key
                 members = tuple(Node(kind="task", name=member) for member in taskset.tasks)

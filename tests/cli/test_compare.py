@@ -39,6 +39,23 @@ def test_a_condition_that_holds_is_exit_code_7(cli: Cli, w: World):
     assert "did you mean mean" in cli("runs", "results", first, "--fail-if", "men<0.5").err
 
 
+def test_what_is_said_of_either_stands_on_stderr_and_moves_no_gate(cli: Cli, w: World):
+    first, second = ended(w, 1.0, 0.0), ended(w, 0.0, 1.0)
+    assert cli("runs", "compare", first, second, "--json").json["second"]["stale"] is False
+    w.marking.mark_bad("default", second, "a wrong model")
+    said = cli("runs", "compare", first, second, "--fail-if", "mean<0.5")
+    assert said.code == 0
+    assert f"Warning: {second} is marked bad: a wrong model (me, " in said.err
+    assert f"Stale: {second}. No figure changes by it, and --fail-if looks at them as they are" in said.err
+    assert "0.5000 (stale)" in said.out
+    ref = w.marking.mark_bad("default", "a", "its tests are wrong").subject
+    said = cli("runs", "compare", first, second, "--json")
+    assert [said.json[side]["stale"] for side in ("first", "second")] == [True, True]
+    assert [mark["subject"] for mark in said.json["first"]["marks"]] == [ref]
+    assert said.err.count("its tests are wrong") == 1
+    assert cli("runs", "compare", first, second, "--fail-if", "regressions>0").code == 7
+
+
 def test_runs_that_are_not_comparable_are_no_gate(cli: Cli, w: World):
     first, second = ended(w, 1.0, 0.0), ended(w, 1.0)
     said = cli("runs", "compare", first, second)

@@ -103,7 +103,8 @@ def test_what_there_is_not_is_said(cli: Cli, runs: list[str]) -> None:
         (f"{runs[0]}/7", "is the index of no task"),
         (f"{runs[0]}/1/9", "has no ended trial 9"),
         (f"{runs[0]}/1/1/1", "is not RUN, RUN/TASK or RUN/TASK/K"),
-        ("nothing", "There is no taskset of that name either"),
+        ("nothing", "default/nothing. There is no taskset of that name either"),
+        ("sha256:dead", "of a task or taskset ([WORKSPACE/]NAME[#REVISION]), or of an image"),
         ("a b", "is not a reference"),
     ):
         said = cli("lineage", subject)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harbor_assets.domain.experiments import Session
 from harbor_assets.domain.marks import Mark, Verdict
 from tests.cli.conftest import Cli
 from tests.interfaces.backends import NOW, World
@@ -91,3 +92,24 @@ def test_an_experiment_says_which_of_its_evaluations_are_stale(w: World, cli: Cl
     evaluation = cli("experiments", "show", "board", "--json").json["evaluations"]["data"][0]["name"]
     assert "is marked bad: no good" in cli("evaluations", "show", evaluation).out
     assert w.staleness.touched("elsewhere", [run_id]) == []
+    (listed,) = cli("evaluations", "list", "--json").json["data"]
+    assert (listed["stale"], [mark["subject"] for mark in listed["marks"]]) == (True, [ref])
+    out = cli("evaluations", "list").out
+    assert "(stale)" in out
+    assert "is marked bad: no good (me, " in out
+    shown = Session(session_id="s", evaluation=evaluation, started_at=NOW, test_case_name="t", cost_usd=0.5)
+    w.catalog.put_session("default", shown)
+    assert "cost_usd (stale)" in cli("evaluations", "show", evaluation).out
+    w.marking.withdraw("default", ref)
+    (listed,) = cli("evaluations", "list", "--json").json["data"]
+    assert (listed["stale"], listed["marks"]) == (False, [])
+
+
+@pytest.mark.parametrize("verb", ["mark-bad", "unmark"])
+def test_a_run_is_no_task_and_a_task_no_run(w: World, cli: Cli, run_id: str, verb: str) -> None:
+    why = ("--why", "no good") if verb == "mark-bad" else ()
+    for noun, subject, right in (("runs", "one", "tasks"), ("runs", "nope", "tasks"), ("tasks", run_id, "runs")):
+        said = cli(noun, verb, subject, *why)
+        assert said.code == 2
+        assert f"harbor-assets {right} {verb} {subject}" in said.err
+    assert w.marking.list("default").total == 0

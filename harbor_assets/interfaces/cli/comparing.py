@@ -14,7 +14,9 @@ from harbor_assets.domain.comparison import (
 from harbor_assets.domain.errors import Refused
 from harbor_assets.domain.gates import Condition, failing, read_conditions
 from harbor_assets.domain.phases import ExitCode
+from harbor_assets.interfaces.cli.marks_shown import note_warnings
 from harbor_assets.interfaces.cli.output import Output, counted, duration, note, score
+from harbor_assets.interfaces.cli.report import STALE
 from harbor_assets.interfaces.cli.session import Session
 
 TASKS_SHOWN = 50  # tasks of each kind named one by one; --json has all
@@ -33,6 +35,7 @@ def print_comparison(
             "No condition is looked at where the two runs are not comparable: "
             f"{'; '.join(found.differences)}. To look all the same, over the tasks that both have: --anyway"
         )
+    _note_marks(found, gate=bool(conditions))
     if out.json:
         out.document(found.model_dump(mode="json"))
     else:
@@ -60,6 +63,16 @@ def _gate(conditions: Sequence[Condition], figures: Mapping[str, float | None]) 
     for sentence in holding:
         note(f"Fails: {sentence}")
     return ExitCode.GATE if holding else ExitCode.OK
+
+
+def _note_marks(found: Comparison, *, gate: bool) -> None:
+    """What is said of the two, on stderr: it stands beside the answer and is no part of it."""
+    marks = {(mark.subject, mark.kind): mark for run in (found.first, found.second) for mark in run.marks}
+    note_warnings(marks.values())
+    stale = [run.run_id for run in (found.first, found.second) if run.stale]
+    if stale:
+        gates = ", and --fail-if looks at them as they are" if gate else ""
+        note(f"Stale: {' and '.join(stale)}. No figure changes by it{gates}")
 
 
 def _print(found: Comparison, out: Output) -> None:
@@ -99,7 +112,7 @@ def _run(which: str, run: ComparedRun) -> tuple[str, ...]:
         which,
         run.run_id,
         run.agent,
-        score(run.mean),
+        score(run.mean) + (STALE if run.stale else ""),
         f"{interval.low:.3f} to {interval.high:.3f}" if interval else "-",
         f"{cover.trials}/{cover.of_trials}",
         f"{cover.tasks}/{cover.of_tasks}",

@@ -115,8 +115,13 @@ def list_evaluations(
         experiment=experiment, filter=filter, sort=sort, page=page, page_size=page_size
     )
     asked = Listing(filter=filter or experiment, sort="created_at", page=page, page_size=page_size)
-    if not listed(session, found, "evaluations", asked, out, [one.model_dump(mode="json") for one in found.data]):
-        _print_evaluations(found.data, found.pagination, out)
+    told = touched(session, found.data, session.workspace)
+    by_run = {one.run_id: one for one in told}
+    documents: list[object] = [
+        {**one.model_dump(mode="json"), **_marked(by_run.get(_run_of(one)))} for one in found.data
+    ]
+    if not listed(session, found, "evaluations", asked, out, documents):
+        _print_evaluations(found.data, found.pagination, out, told)
 
 
 def show_evaluation(session: Session, name: str, out: Output, *, page: int, page_size: int) -> None:
@@ -130,8 +135,9 @@ def show_evaluation(session: Session, name: str, out: Output, *, page: int, page
         told = [one.model_dump(mode="json") for one in touched(session, [found], ref.workspace)]
         out.document({**found.model_dump(mode="json"), "sessions": rows, "touched": told})
         return
-    _print_evaluation(found, out)
-    print_touched(touched(session, [found], ref.workspace), out)
+    told = touched(session, [found], ref.workspace)
+    _print_evaluation(found, out, stale=any(one.stale for one in told))
+    print_touched(told, out)
     if sessions.data:
         out.line()
         _print_sessions(sessions.data, sessions.pagination, out)
@@ -166,11 +172,23 @@ def delete_evaluation(session: Session, name: str, out: Output, *, yes: bool) ->
 
 def touched(session: Session, found: Sequence[Evaluation], workspace: str) -> Sequence[Touched]:
     """Which of the evaluations' runs rest on something marked. A service of an earlier version says nothing."""
-    runs = [run_id for one in found if re.match(RUN_ID, run_id := one.metadata.get("run_id", ""))]
+    runs = [run_id for one in found if re.match(RUN_ID, run_id := _run_of(one))]
     try:
         return session.evaluator.marks.touching(runs, workspace=workspace) if runs else ()
     except NotFound:
         return ()
+
+
+def _run_of(one: Evaluation) -> str:
+    """The run that an evaluation shows, or nothing."""
+    return one.metadata.get("run_id", "")
+
+
+def _marked(one: Touched | None) -> dict[str, object]:
+    """`stale` and `marks` of an evaluation, as runs have them in JSON."""
+    if one is None:
+        return {"stale": False, "marks": []}
+    return {"stale": one.stale, "marks": [mark.model_dump(mode="json") for mark in one.marks]}
 
 
 def print_touched(found: Sequence[Touched], out: Output) -> None:
@@ -197,7 +215,7 @@ def _print_experiment(found: Experiment, out: Output) -> None:
     )
 
 
-def _print_evaluation(found: Evaluation, out: Output) -> None:
+def _print_evaluation(found: Evaluation, out: Output, *, stale: bool) -> None:
     version = f"@{found.dataset_version}" if found.dataset_version else ""
     print_facts(
         [
@@ -231,7 +249,7 @@ def _print_evaluation(found: Evaluation, out: Output) -> None:
         out.line()
         rows = [
             (
-                name,
+                f"{name}{STALE if stale else ''}",
                 *(shown(value) for value in (each.mean, each.median, each.p90, each.min, each.max)),
                 f"{each.count}/{found.test_case_count}",
                 str(each.failed_count) if each.failed_count else _UNKNOWN,
@@ -248,7 +266,7 @@ def _print_evaluations(found: Sequence[Evaluation], at: Pagination, out: Output,
                "COST", "TIME", "TOKENS", "DATASET", "CREATED")  # fmt: skip
     rows = [
         (
-            f"{one.name}{' (pinned)' if one.pinned_at else ''}{STALE if one.metadata.get('run_id') in stale else ''}",
+            f"{one.name}{' (pinned)' if one.pinned_at else ''}{STALE if _run_of(one) in stale else ''}",
             _agents(one) or _UNKNOWN,
             ", ".join(one.model_names) or _UNKNOWN,
             *(score(_mean(one.aggregate_scores.get(name))) for name in evaluators),

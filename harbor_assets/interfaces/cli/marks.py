@@ -45,11 +45,13 @@ def add_to_tasks(app: typer.Typer) -> None:
 
         The newest where none is named. Every score it touches shows it; no score changes.
         """
+        _need_task(ref, "mark-bad", "--why", why)
         _mark(ref, why, workspace, base_url, json)
 
     @app.command(epilog=examples("tasks unmark csv-report"))
     def unmark(ref: Ref, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
         """Take back that a task's revision is bad."""
+        _need_task(ref, "unmark")
         _unmark(ref, workspace, base_url, json)
 
 
@@ -64,12 +66,38 @@ def add_to_runs(app: typer.Typer) -> None:
 
         Every number of it shows it; no score changes.
         """
+        _need_run(run_id, "mark-bad", "--why", why)
         _mark(run_id, why, workspace, base_url, json)
 
     @app.command(epilog=examples("runs unmark RUN_ID"))
     def unmark(run_id: RunId, workspace: Workspace = None, base_url: BaseUrl = None, json: Json = False) -> None:
         """Take back that a run is bad."""
+        _need_run(run_id, "unmark")
         _unmark(run_id, workspace, base_url, json)
+
+
+def _need_run(subject: str, verb: str, *words: str) -> None:
+    """Raises `Refused` for what is no run's id, before anything is marked that was not meant."""
+    from harbor_assets.domain.errors import Refused
+    from harbor_assets.interfaces.cli.output import command
+
+    if not subject.startswith("run-"):
+        raise Refused(
+            f"'{subject[:200]}' is no run's id (run-...; `harbor-assets runs list` shows them). "
+            f"For a task: {command('tasks', verb, subject[:200], *words)}"
+        )
+
+
+def _need_task(subject: str, verb: str, *words: str) -> None:
+    """Raises `Refused` for a run's id, before anything is marked that was not meant."""
+    from harbor_assets.domain.errors import Refused
+    from harbor_assets.interfaces.cli.output import command
+
+    if subject.startswith("run-"):
+        raise Refused(
+            f"'{subject[:200]}' is a run's id, no task. For the run: {command('runs', verb, subject[:200], *words)}; "
+            f"a task of that name is given with its workspace, as WORKSPACE/{subject[:200]}"
+        )
 
 
 def _mark(subject: str, why: str, workspace: str | None, base_url: str | None, json: bool) -> None:

@@ -1,11 +1,11 @@
 """How marks of tasks and runs are shown, wherever these are used."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from harbor_assets.domain.errors import NotFound
 from harbor_assets.domain.marks import Mark, warnings
 from harbor_assets.domain.names import Ref
-from harbor_assets.interfaces.cli.output import Output, counted, one_line
+from harbor_assets.interfaces.cli.output import Output, counted, note, one_line
 from harbor_assets.interfaces.cli.session import Session
 
 NAMED_MAX = 20  # marks told one by one; the rest is counted
@@ -32,11 +32,22 @@ def told(mark: Mark) -> str:
 
 def print_warnings(marks: Iterable[Mark], out: Output) -> None:
     """A line for each mark that one should know of before one believes scores."""
+    for line in _warnings(marks):
+        out.line(line)
+
+
+def note_warnings(marks: Iterable[Mark]) -> None:
+    """As `print_warnings`, on stderr whatever the command prints."""
+    for line in _warnings(marks):
+        note(line)
+
+
+def _warnings(marks: Iterable[Mark]) -> Iterator[str]:
     found = warnings(marks)
     for mark in found[:NAMED_MAX]:
-        out.line(f"Warning: {_name(mark.subject)} is marked {told(mark)}")
+        yield f"Warning: {_name(mark.subject)} is marked {told(mark)}"
     if len(found) > NAMED_MAX:
-        out.line(f"Warning: {counted(len(found) - NAMED_MAX, 'more mark')}; --json has all of them")
+        yield f"Warning: {counted(len(found) - NAMED_MAX, 'more mark')}; --json has all of them"
 
 
 def _name(subject: str) -> str:
