@@ -8,8 +8,9 @@ that were copied from an earlier trajectory is left out, since it was counted th
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+from harbor_assets.domain.text import visible
 from harbor_assets.domain.trace_reading import DOCUMENT_MAX_BYTES, Reading, compact, label, moment
 from harbor_assets.domain.traces import SPANS_MAX, Span, SpanKind, Usage, usage_of
 
@@ -31,9 +32,17 @@ class Trajectory(NamedTuple):
 
 def read_atif(document: bytes | Mapping[str, Any]) -> Trajectory | None:
     """A trajectory; None if this is none: no version `ATIF-v…`, no steps, or too large."""
-    found = _parsed(document) if isinstance(document, bytes) else document
-    if found is None or not is_atif(found):
+    try:
+        return atif_of(document)
+    except ValueError:
         return None
+
+
+def atif_of(document: bytes | Mapping[str, Any]) -> Trajectory:
+    """A trajectory. Raises `ValueError`, which says why, if this is none."""
+    found = _parsed(document) if isinstance(document, bytes) else document
+    if not is_atif(found):
+        raise ValueError("it is no ATIF trajectory: it needs a schema_version that begins with ATIF-v, and steps")
     reading = Reading()
     _Reader(reading, found).agent(found, ROOT, None, 0)
     spans = reading.spans
@@ -89,14 +98,23 @@ def _completed(spans: Sequence[Span]) -> dict[str, int | float]:
     return {name: value for name, value in known if value is not None}
 
 
-def _parsed(data: bytes) -> Mapping[str, Any] | None:
+def too_large(size: int) -> NoReturn:
+    """Raises `ValueError` for a document of `size` bytes."""
+    raise ValueError(f"it has {size} bytes; no more than {DOCUMENT_MAX_BYTES} are read")
+
+
+def _parsed(data: bytes) -> Mapping[str, Any]:
     if len(data) > DOCUMENT_MAX_BYTES:
-        return None
+        too_large(len(data))
+    if not data:
+        raise ValueError("it is empty")
     try:
         found = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {visible(str(error))[:200]}") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - a file of a stranger, not an argument
+    return found
 
 
 class _Reader:

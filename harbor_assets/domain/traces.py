@@ -65,7 +65,8 @@ class Span(Usage):
 class TrialTrace(Usage):
     """A trial's trace with what it came to. Usage is the trial's, each token and dollar once; None is unknown.
 
-    `spans` begin with the one around all others; texts are those of agents and models, cut to a length.
+    `spans` begin with the one around all others; texts are those of agents and models, cut to a length. `unreadable`: a
+    sentence for each trajectory in the trial's folder that could not be read.
     """
 
     run_id: str
@@ -84,6 +85,7 @@ class TrialTrace(Usage):
     error_message: str | None = None
     final_message: str | None = None
     spans: tuple[Span, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 def cut(text: str | None, limit: int = TEXT_MAX) -> str | None:

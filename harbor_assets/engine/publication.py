@@ -192,7 +192,7 @@ class Publisher:
     def _trace(self, row: TrialOutcome) -> Trajectory | None:
         """What the agent left. Nothing that it wrote keeps its trial from being published."""
         try:
-            return read_trace(self._artifacts, row)
+            return read_trace(self._artifacts, row).trajectory
         except NotFound:
             return None
         except HarborAssetsError:

@@ -20,7 +20,7 @@ from harbor_assets.domain.outcomes import Outcome, TrialOutcome
 from harbor_assets.domain.publication import AGENT_VERSION_UNKNOWN, Publication
 from harbor_assets.domain.runs import Run
 from harbor_assets.domain.text import visible, whole
-from harbor_assets.domain.traces import Span, SpanKind, Usage, usage_of
+from harbor_assets.domain.traces import Span, SpanKind, Usage
 from harbor_assets.engine.bundle_rows import BundleRows
 
 LABEL_MAX = 400
@@ -56,7 +56,7 @@ def trial_session(
     started = row.tries[-1].start if row.tries else run.started_at or run.created_at
     seconds = row.measurements.runtime_sec
     spans = _spans(row, publication, trajectory, started, seconds)
-    used = _usage(row, spans)
+    used = _measured(row)  # not the trace's: every place is to name the same figures
     kind, message = _error(row)
     # A trajectory that names another agent than the one that was asked for is still of that one.
     version = trajectory.agent_version if trajectory and publication.agent_version == AGENT_VERSION_UNKNOWN else None
@@ -132,17 +132,6 @@ def _measured(row: TrialOutcome) -> Usage:
         completion_tokens=used.completion_tokens,
         cached_tokens=used.cache_read_tokens,
         cost_usd=used.cost_usd,
-    )
-
-
-def _usage(row: TrialOutcome, spans: Sequence[Span]) -> Usage:
-    """Harbor's own sum of the trial; what it does not know, the trace may. Never both."""
-    own, traced = _measured(row), usage_of(spans)
-    return Usage(
-        **{
-            name: getattr(own, name) if getattr(own, name) is not None else getattr(traced, name)
-            for name in Usage.model_fields
-        }
     )
 
 

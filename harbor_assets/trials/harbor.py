@@ -19,6 +19,7 @@ from harbor_assets.trials.again import VerifierAgain
 from harbor_assets.trials.facts import Warnings, facts_of, sandbox_facts
 from harbor_assets.trials.kept import write_kept
 from harbor_assets.trials.output import cut_output
+from harbor_assets.trials.usage import with_usage
 
 if TYPE_CHECKING:
     from harbor.models.trial.config import EnvironmentConfig, TrialConfig
@@ -64,9 +65,10 @@ class HarborTrialRunner:
     async def run(self, plan: RunPlan, task: PlannedTask, k: int, *, source: Path, folder: Path) -> Ending:
         """See `engine.ports.TrialRunner`."""
         try:
-            return await self._run(plan, task, k, source, folder, recorded=None)
+            ending = await self._run(plan, task, k, source, folder, recorded=None)
         finally:
             cut_output(folder)  # a trial that is cancelled keeps its folder too
+        return await asyncio.to_thread(with_usage, ending, folder)
 
     async def regrade(
         self, plan: RunPlan, task: PlannedTask, k: int, *, source: Path, recorded: Path, folder: Path

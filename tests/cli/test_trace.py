@@ -8,6 +8,8 @@ import pytest
 from harbor_assets.domain.errors import NotFound, NotReady
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.domain.runs import bundle_key
+from harbor_assets.domain.trace_reading import DOCUMENT_MAX_BYTES
+from harbor_assets.engine.trial_traces import completed, read_trace
 from tests.cli.conftest import Cli
 from tests.interfaces.backends import NOW, World, evaluator_of, outcome
 
@@ -31,13 +33,15 @@ def trajectory(*steps: Any) -> bytes:
 
 
 def ended(w: World, files: dict[str, bytes], *, reward: float | Reason = 1.0) -> str:
-    """A run of one task whose trial left these files."""
+    """A run of one task whose trial left these files. Its row says what these say, as its worker would have made it."""
     run_id = evaluator_of(w).runs.submit(w.publish("a"), agent="nop").run.id
     w.catalog.mark_started(run_id, NOW)
     task = w.catalog.get_run(run_id).plan.tasks[0]
     for path, data in files.items():
         w.artifacts.put_bytes(f"{bundle_key(run_id)}/evidence/t/{path}", data)
-    w.catalog.add_outcome(outcome(run_id, task, reward, evidence="evidence/t"))
+    row = outcome(run_id, task, reward, evidence="evidence/t")
+    used = completed(row.measurements, read_trace(w.artifacts, row).trajectory)
+    w.catalog.add_outcome(row.model_copy(update={"measurements": used}))
     return run_id
 
 
@@ -67,6 +71,25 @@ def test_a_trial_without_a_trajectory_is_one_step_of_its_agent(w: World, cli: Cl
     assert "Error sandbox_lost: as the test wanted" in said.out
     found = evaluator_of(w).runs.trace(run_id, 0)
     assert [(span.kind, span.parent_span_id) for span in found.spans] == [("agent", None)]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it is empty"),
+        (b"{", "it is no JSON: Expecting property name"),
+        (b"[]", "it is no JSON object"),
+        (b'{"schema_version": "ATIF-v1.7", "steps": []}', "it is no ATIF trajectory: it needs a schema_version"),
+        (b" " * (DOCUMENT_MAX_BYTES + 1), f"it has {DOCUMENT_MAX_BYTES + 1} bytes; no more than {DOCUMENT_MAX_BYTES}"),
+    ],
+    ids=["empty", "no-json", "no-object", "no-atif", "too-large"],
+)
+def test_a_trajectory_that_cannot_be_read_is_told(w: World, cli: Cli, data: bytes, why: str):
+    run_id = ended(w, {"agent/trajectory.json": data})
+    said = cli("runs", "trace", run_id, "0")
+    assert (said.code, f"agent/trajectory.json could not be read: {why}" in said.out) == (0, True)
+    (told,) = cli("runs", "trace", run_id, "0", "--json").json["unreadable"]
+    assert told.startswith(f"agent/trajectory.json could not be read: {why}")
 
 
 def test_a_task_of_several_steps_has_the_agents_of_all(w: World):

@@ -170,13 +170,13 @@ def test_publishing_again_replaces(w: World):
 
 def test_the_trace_is_what_the_agent_left_and_usage_counts_once(w: World):
     run = w.run(["alpha"])
-    used = Measurements(prompt_tokens=9, completion_tokens=2, runtime_sec=3.0)
+    used = Measurements(prompt_tokens=9, completion_tokens=2, cost_usd=0.25, runtime_sec=3.0)
     row = make_row(run.plan, 0, measurements=used)
     w.leave(row, "agent/trajectory.json", trajectory())
     w.publisher.publish_trials(run, [row])
     (session,) = w.sessions().values()
-    # Harbor's own sum, not that and the steps'; the cost, which it does not know, is the steps'.
-    assert (session.prompt_tokens, session.completion_tokens, session.cost_usd) == (9, 2, 0.5)
+    # What the row says, as every other place does, and nothing of the steps' added to it.
+    assert (session.prompt_tokens, session.completion_tokens, session.cost_usd) == (9, 2, 0.25)
     assert (session.final_message, session.model_name, session.agent_version) == ("I said.", "m", "3.1")
     root, step = w.experiments.session_spans("default", session.session_id)
     assert (root.span_id, step.parent_span_id, step.output) == ("agent", "agent", "I said.")

@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from harbor_assets.domain.outcomes import Reason, TrialError, Try
+from harbor_assets.domain.outcomes import Measurements, Reason, TrialError, Try
 from harbor_assets.domain.plans import trial_id
 from harbor_assets.domain.waiting import RunWaits, WaitReason, wait
 from harbor_assets.engine.account import evidence_path
@@ -150,7 +150,6 @@ def test_every_try_is_told_with_its_own_folder(visitor: Visitor, w: World):
 
 
 def test_unknown_usage_stays_unknown(visitor: Visitor, w: World):
-    from harbor_assets.domain.outcomes import Measurements
 
     run = submit(w, w.publish("alpha"))
     end_trial(w, run, 0, 1.0, measurements=Measurements(), files={}, tries=())
@@ -186,7 +185,16 @@ def test_what_is_no_trajectory_does_no_harm(visitor: Visitor, w: World, trajecto
     run = submit(w, w.publish("alpha"))
     end_trial(w, run, 0, 1.0, files={"agent/trajectory.json": trajectory})
     page = visitor.see(f"/runs/{run.id}/tasks/0/trials/1")
-    assert ("not in a form that this service reads" in page.text) == bool(trajectory)
+    assert "agent/trajectory.json could not be read: " in page.text
+
+
+def test_a_dash_beside_steps_that_know_does_not_say_that_nobody_said(visitor: Visitor, w: World):
+    run = submit(w, w.publish("alpha", "beta"))
+    end_trial(w, run, 0, 1.0, measurements=Measurements())  # as a row of before has it
+    end_trial(w, run, 1, 1.0, measurements=Measurements(), files={})
+    pages = [visitor.see(f"/runs/{run.id}/tasks/{index}/trials/1").text for index in (0, 1)]
+    assert ["nobody said" in text for text in pages] == [False, True]
+    assert "its steps below say more" in pages[0]
 
 
 def test_steps_by_pages(visitor: Visitor, w: World, monkeypatch: pytest.MonkeyPatch):

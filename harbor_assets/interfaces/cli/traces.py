@@ -24,6 +24,8 @@ def print_trace(session: Session, run_id: str, task: str, k: int, out: Output) -
     out.line(f"Agent {agent}, model {one_line(trace.model_name) if trace.model_name else '-'}; {_used(trace)}")
     if trace.error_type:
         out.line(f"Error {trace.error_type}: {one_line((trace.error_message or '')[:WORDS_MAX])}")
+    for said in trace.unreadable:
+        out.line(one_line(said))
     out.line()
     spans = trace.spans[:SPANS_SHOWN]
     out.table(("KIND", "NAME", "AT", "TOKENS", "SAID"), list(_rows(spans)))

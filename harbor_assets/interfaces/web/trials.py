@@ -53,6 +53,8 @@ def trial_routes(site: Site) -> APIRouter:
             trace=Steps(trace.spans, first_of(request.query_params)) if trace and len(trace.spans) > 1 else None,
             unread=bool(own) and any(file.path == TRAJECTORY and file.size for file in own.files) if own else False,
             trajectory_path=TRAJECTORY,
+            unreadable=trace.unreadable if trace else (),
+            steps_know=bool(trace) and any(span.usage.known for span in trace.spans),
             folders=folders,
             marks=[
                 mark
