@@ -93,6 +93,21 @@ def test_other_conditions_are_another_board_that_says_how_it_differs(
     assert lines(visitor)[0][0] == "1"
 
 
+def test_a_regrade_is_told_and_stands_in_no_pool(
+    visitor: Visitor, w: World, three: tuple[Run, Run, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole, again = three[0], submit(w, three[0].plan.taskset_ref)
+    regrade = again.model_copy(update={"plan": again.plan.model_copy(update={"regrade_of": whole.id})})
+    with monkeypatch.context() as patched:
+        real = w.catalog.get_run
+        patched.setattr(w.catalog, "get_run", lambda run_id: regrade if run_id == again.id else real(run_id))
+        settle(w, tmp_path, again, 0.0, 0.0, 0.0, 0.0, minute=3)
+    assert f"{again.id} regrade of {whole.id}" in " ".join(visitor.see("/leaderboard").text.split())
+    pooled = visitor.see("/leaderboard?by=agent")
+    assert "1 regrade left out: the trials count in the run that was verified again." in pooled.text
+    assert [row[5] for row in lines(visitor, "by=agent")] == ["4 of 4", "6 of 8"]
+
+
 def test_the_plot_leaves_out_whose_cost_is_not_whole(visitor: Visitor, w: World, three: tuple[Run, Run, Run], tmp_path):
     unknown = submit(w, three[0].plan.taskset_ref)
     settle(w, tmp_path, unknown, 1.0, 1.0, 1.0, 1.0, minute=3, measurements=Measurements())

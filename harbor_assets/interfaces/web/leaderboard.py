@@ -82,6 +82,8 @@ def leaderboard_routes(site: Site) -> APIRouter:
             agents=sorted({run.agent for run in found.runs}),
             models=sorted({run.model for run in found.runs if run.model}),
             marks=found.marks,
+            regrade_of={run.run_id: run.regrade_of for run in found.runs if run.regrade_of},
+            regrades_left_out=len(found.left_out),
             runs_named=RUNS_NAMED,
         )
 
