@@ -252,14 +252,26 @@ class Publisher:
             self._experiments.patch_evaluation(run.plan.workspace, publication.evaluation, patch)
         return published
 
+    def _begin_again(self, run: Run) -> None:
+        try:
+            self.begin(run.plan)
+        except NotFound:
+            name = run.plan.publication.experiment if run.plan.publication else ""
+            where = "" if run.plan.workspace == "default" else f" --workspace {run.plan.workspace}"
+            raise NotFound(
+                f"Run {run.id} cannot be published: its Experiment '{name}' is not in '{run.plan.workspace}' any more. "
+                f"Make it: harbor-assets experiments create {name}{where}, then: harbor-assets runs publish {run.id}"
+                f"{where}"
+            ) from None
+
     def again(self, run: Run, rows: Sequence[TrialOutcome]) -> RunPublished:
         """Publish an ended run once more, by hand: its Evaluation is made anew if it is gone. Raises `NotReady` for a
-        run that goes on, and as `complete`."""
+        run that goes on, `NotFound` if the Experiment is gone, and as `complete`."""
         if not run.phase.terminal or run.ended_at is None:
             raise NotReady(
                 f"Run {run.id} is {run.phase}: its trials are published as they end, and all when it has ended"
             )
-        self.begin(run.plan)
+        self._begin_again(run)
         published = self.complete(run, rows, phase=run.phase, ended_at=run.ended_at)
         assert run.plan.publication is not None
         return RunPublished(

@@ -123,3 +123,20 @@ def test_what_is_deleted_is_asked_for_first(cli: Cli, filled: str):
     assert cli("experiments", "delete", "harbor-runs", "--yes", "--json").json == {"deleted": "default/harbor-runs"}
     assert cli("evaluations", "list", "--json").json["data"] == []
     assert cli("experiments", "list", "--json").json["data"] == []
+
+
+def test_a_run_that_goes_on_in_an_experiment_is_named_before_it_is_deleted(cli: Cli, w: World):
+    cli("experiments", "create", "nightly")
+    submit = ("runs", "submit", "--taskset", w.publish("a"), "--agent", "nop", "--experiment", "nightly", "--json")
+    run_id = cli(*submit).json["run"]["id"]
+    assert f"Evaluation: nop-{run_id} in Experiment nightly" in cli("runs", "status", run_id).out
+    gone = cli("experiments", "delete", "nightly", "--yes", "--json")
+    assert (gone.code, gone.json) == (0, {"deleted": "default/nightly"})
+    assert f"1 run goes on: {run_id}" in gone.err
+    assert "harbor-assets experiments create default/nightly" in gone.err
+    assert f"harbor-assets runs publish {run_id}" in gone.err
+
+
+def test_an_experiment_in_which_nothing_goes_on_is_deleted_without_a_warning(cli: Cli):
+    cli("experiments", "create", "nightly")
+    assert cli("experiments", "delete", "nightly", "--yes").err == ""

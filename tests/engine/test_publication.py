@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harbor_assets.domain.errors import Refused, ServiceUnavailable
+from harbor_assets.domain.errors import NotFound, Refused, ServiceUnavailable
 from harbor_assets.domain.experiments import EvaluationInput, ExperimentInput
 from harbor_assets.domain.outcomes import Measurements, Reason, TrialError, TrialOutcome
 from harbor_assets.domain.phases import ResultState, RunPhase
@@ -378,3 +378,16 @@ def test_a_store_that_does_not_answer_leaves_the_trial_for_later(w: World, monke
         assert w.publisher.publish_trials(run, [row]).sessions == 0
     assert end(w, run, [row]) is None
     assert len(w.experiments.session_spans("default", f"{RUN_ID}:{row.trial_id}")) == 2
+
+
+def test_publishing_again_where_the_experiment_is_gone_names_the_next_steps(w: World):
+    run = w.run(["alpha"])
+    row = make_row(run.plan, 0)
+    ended = run.model_copy(update={"phase": RunPhase.COMPLETED, "ended_at": START})
+    w.experiments.delete_experiment("default", "e")
+    with pytest.raises(NotFound) as refused:
+        w.publisher.again(ended, [row])
+    make, publish = "harbor-assets experiments create e, then: ", f"harbor-assets runs publish {RUN_ID}"
+    assert str(refused.value).endswith(make + publish)
+    w.experiments.create_experiment("default", ExperimentInput(name="e"))
+    assert w.publisher.again(ended, [row]).published == 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from harbor_assets.domain.errors import Conflict, NotFound
 from harbor_assets.domain.experiments import Evaluation, Experiment, StoredSession
 from harbor_assets.domain.marks import Touched
+from harbor_assets.domain.names import Ref
 from harbor_assets.domain.plans import RUN_ID
 from harbor_assets.domain.rollups import Aggregate
 from harbor_assets.domain.views import Pagination
@@ -16,6 +17,7 @@ from harbor_assets.interfaces.cli.records_shown import print_facts
 from harbor_assets.interfaces.cli.report import STALE, envelope, print_place
 from harbor_assets.interfaces.cli.session import Session
 
+RUNS_NAMED = 5  # in a warning
 COLUMNS_MAX = 3  # evaluators that get a column each; --json has all
 _FIRST = "harbor_reward."  # the evaluators of Harbor's own rewards
 _UNKNOWN = "-"
@@ -87,14 +89,30 @@ def show(session: Session, name: str, out: Output, *, sort: str | None, page: in
 
 
 def delete(session: Session, name: str, out: Output, *, yes: bool) -> None:
-    """Delete an experiment, after asking."""
+    """Delete an experiment, after asking. Warns of runs that go on in it."""
     ref = named(session, name)
+    _warn_of_runs(session, ref)
     if not yes:
         found = session.evaluator.experiments.retrieve(ref.name, workspace=ref.workspace)
         n = counted(found.evaluation_count, "evaluation")
         ask(session, "experiments", ref, f"Delete the experiment {ref.bare}, and of its {n} those in no other?")
     session.evaluator.experiments.delete(ref.name, workspace=ref.workspace)
     deleted("experiments", ref, out)
+
+
+def _warn_of_runs(session: Session, ref: Ref) -> None:
+    active = session.evaluator.runs.list(active=True, page_size=1000, workspace=ref.workspace)
+    going_on = [run.id for run in active if run.publication and run.publication.experiment == ref.name]
+    if not going_on:
+        return
+    named_runs = ", ".join(going_on[:RUNS_NAMED]) + (" and others" if len(going_on) > RUNS_NAMED else "")
+    own = session.own_words()
+    make, publish = command("experiments", "create", ref.bare, *own), command("runs", "publish", going_on[0], *own)
+    go = "goes" if len(going_on) == 1 else "go"
+    note(
+        f"Warning: in {ref.bare} {counted(len(going_on), 'run')} {go} on: {named_runs}; without it the trials are "
+        f"published nowhere. To have them later: {make}, and when the run has ended: {publish}"
+    )
 
 
 # --- evaluations --------------------------------------------------------------------------------------------------

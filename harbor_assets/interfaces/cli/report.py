@@ -189,7 +189,7 @@ def print_facts(run: RunSummary, out: Output) -> None:
     facts += [("Note", text) for text in run.sandbox_notes]
     facts += [("Skipped", f"{skipped.name}: {skipped.file}: {skipped.reason}") for skipped in run.skipped]
     for name, value in facts:
-        out.line(f"{name + ':':<11}{one_line(value)}")
+        out.line(f"{name + ':':<10} {one_line(value)}")
 
 
 def print_tasks(tasks: Sequence[TaskView], out: Output) -> None:
