@@ -8,9 +8,10 @@ Else the paired bootstrap: how often the mean difference of tasks drawn anew fal
 Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 15). It is not simulated but computed by the saddlepoint
 approximation of the bootstrap's tail (Davison and Hinkley, "Saddlepoint approximations in resampling methods", 1988,
 with the formula of Lugannani and Rice, 1980): the same data give the same p-value, and small ones are told apart, as
-correcting for many pairs needs. The interval is Student's over the differences (Miller, "Adding Error Bars to Evals",
-2024, section 4). No p-value is below 2 / 2^n for n tasks that differ, the least any exchange of signs could give
-(Fisher, 1935): a bootstrap of three tasks must not be certain.
+correcting for many pairs needs. Of so few tasks that the approximation is far off every draw is counted. The interval
+is Student's over the differences (Miller, "Adding Error Bars to Evals", 2024, section 4). No p-value is below 2 / 2^n
+for n tasks that differ, the least any exchange of signs could give (Fisher, 1935): a bootstrap of three tasks must not
+be certain.
 
 Several pairs are corrected by Holm's step-down method ("A simple sequentially rejective multiple test procedure",
 1979).
@@ -25,6 +26,7 @@ from harbor_assets.domain.statistics import mean
 
 ALPHA = 0.05  # what a corrected p-value must be below to tell two apart
 _STEPS_MAX = 200
+_COUNTED_MAX = 6  # tasks of which every draw is counted: at most 462 sums, some milliseconds
 _NEAR_ZERO = 1e-4  # of the signed root, where the formula divides by almost nothing and its limit is taken
 
 
@@ -80,8 +82,22 @@ def bootstrap(differences: Sequence[float]) -> float:
         values = [-value for value in values]
     if min(values) >= 0:  # only tasks without a difference could be drawn
         return min(1.0, max(floor, 2 * ((n - differing) / n) ** n))
-    below = _below_zero(values)
+    below = _counted(values) if n <= _COUNTED_MAX else _below_zero(values)
     return min(1.0, max(floor, 2 * min(below, 1 - below)))
+
+
+def _counted(values: Sequence[float]) -> float:
+    """As `_below_zero`, of a few values: over every draw there is, a mean of exactly zero counted half."""
+    sums = {0.0: 1}
+    for _ in values:
+        drawn: dict[float, int] = {}
+        for reached, ways in sums.items():
+            for value in values:
+                at = round(reached + value, 9)  # values are at most 1: equal sums by other ways are one
+                drawn[at] = drawn.get(at, 0) + ways
+        sums = drawn
+    below, ties = sum(ways for at, ways in sums.items() if at < 0), sum(ways for at, ways in sums.items() if at == 0)
+    return (below + ties / 2) / len(values) ** len(values)
 
 
 def _below_zero(values: Sequence[float]) -> float:

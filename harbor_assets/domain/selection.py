@@ -17,7 +17,7 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
     if wanted is None:
         return list(range(len(members)))
     exact: dict[str, set[int]] = {}
-    by_stored = {stored: index for index, (stored, _) in enumerate(members)}
+    stored_names = {stored for stored, _ in members}
     by_short: dict[str, list[int]] = {}
     for index, (stored, native) in enumerate(members):
         exact.setdefault(stored, set()).add(index)
@@ -28,9 +28,7 @@ def select_members(members: Sequence[tuple[str, str]], wanted: Sequence[str] | N
     for entry in (text.strip() for text in wanted):
         found = sorted(exact.get(entry) or by_short.get(entry, ()))
         at = int(entry) if _is_index(entry) and int(entry) < len(members) else None
-        if entry in by_stored:
-            chosen.add(by_stored[entry])
-        elif found and at is not None and found != [at]:
+        if found and at is not None and found != [at] and entry not in stored_names:
             named, indexed = " and ".join(members[index][0] for index in found), members[at][0]
             why = f"is the name of {named} and the index of {indexed}; write the stored name of the one that is meant"
             problems.append(Problem(f"task '{entry}'", why))

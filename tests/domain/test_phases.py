@@ -64,7 +64,7 @@ def test_exit_codes(phase: RunPhase, outcomes: list[Outcome], code: int) -> None
 def test_exit_codes_that_scripts_rely_on() -> None:
     assert {c.name: int(c) for c in ExitCode} == {
         "OK": 0, "FAULT": 1, "REFUSED": 2, "SOME_SCORED": 3, "NONE_SCORED": 4,
-        "CANCELLED": 5, "EXPIRED": 6, "IDEMPOTENCY_CONFLICT": 9, "INTERRUPTED": 130,
+        "CANCELLED": 5, "EXPIRED": 6, "GATE": 7, "IDEMPOTENCY_CONFLICT": 9, "INTERRUPTED": 130,
     }  # fmt: skip
 
 
