@@ -128,6 +128,11 @@ def stale(marks: Iterable[Mark]) -> bool:
     return any(mark.verdict is Verdict.BAD for mark in marks)
 
 
+def each_once(marks: Iterable[Mark]) -> list[Mark]:
+    """Of the marks of several runs, which one task may touch: each once, what a person said first."""
+    return warnings({(mark.workspace, mark.subject, mark.kind): mark for mark in marks}.values())
+
+
 class Touched(Frozen):
     """A run whose numbers rest on something marked: on itself, or on a task of it."""
 

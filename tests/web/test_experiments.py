@@ -170,8 +170,12 @@ def test_evaluations_of_marked_runs_say_so(visitor: Visitor, weekly: World):
     said = Mark(workspace="default", subject=RUN, verdict=Verdict.BAD, who="ann", why="the wrong key", at=AT)
     weekly.catalog.put_mark(said)
     page = visitor.see("/experiments/default/weekly")
-    assert "cheap run bad" in page.text
-    assert "the wrong key" in visitor.see("/evaluations/default/cheap").text
+    assert f"bad {RUN} : the wrong key (ann," in page.text
+    assert " stale" in " ".join(next(row for row in rows(page, 1) if row[0].startswith("cheap")))
+    for path in ("/evaluations/default/cheap", f"/sessions/default/{RUN}:cheap-1"):
+        text = visitor.see(path).text
+        assert "the wrong key (ann," in text
+        assert " stale" in text
 
 
 def test_metadata_that_names_no_run_of_ours_leads_nowhere(visitor: Visitor, w: World):

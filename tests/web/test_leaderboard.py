@@ -121,9 +121,24 @@ def test_a_marked_run_is_stale_on_the_board_and_in_lists(visitor: Visitor, w: Wo
     w.catalog.put_mark(
         Mark(workspace="default", subject=three[1].id, verdict=Verdict.BAD, who="ann", why="wrong key", at=at)
     )
-    assert lines(visitor)[1][9] == f"{three[1].id} bad"
-    assert lines(visitor)[1][1] == "nop stale"
+    found = lines(visitor)
+    assert found[1][9] == three[1].id
+    assert [row[3] for row in found] == ["1.0000", "0.2500 stale", "1.0000"]
+    text = visitor.see("/leaderboard").text
+    assert text.count("wrong key") == 1
+    assert f"bad {three[1].id} : wrong key (ann," in text
     assert "completed stale" in [row[1] for row in rows(visitor.see("/runs"))]
+
+
+def test_a_marked_task_is_told_once_under_the_board(visitor: Visitor, w: World, three: tuple[Run, Run, Run]):
+    at = datetime(2026, 11, 29, tzinfo=UTC)
+    ref = three[0].plan.task(1).ref
+    w.catalog.put_mark(Mark(workspace="default", subject=ref, verdict=Verdict.BAD, who="ann", why="no tests", at=at))
+    assert [row[3] for row in lines(visitor)] == ["1.0000 stale", "0.2500 stale", "1.0000 stale"]
+    page = visitor.see("/leaderboard")
+    (told,) = [each for each in page.all("ul") if each.get("class") == "told"]
+    assert len(told.all("li")) == 1
+    assert page.text.count("no tests") == 1
 
 
 def test_without_a_store_and_without_runs_it_says_so(w: World, visitor: Visitor):

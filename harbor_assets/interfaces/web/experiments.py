@@ -10,8 +10,9 @@ from harbor_assets.domain.errors import Broken, NotFound, Refused
 from harbor_assets.domain.evaluation_lists import EVALUATION_FIELDS, IN_MEMORY_MAX, read_sort
 from harbor_assets.domain.experiments import Evaluation, Experiment, StoredSession
 from harbor_assets.domain.filters import Operator, condition
-from harbor_assets.domain.marks import Mark
+from harbor_assets.domain.marks import Mark, each_once, stale
 from harbor_assets.domain.tasks import Sort
+from harbor_assets.interfaces.web.leaderboard import MARKS_SHOWN
 from harbor_assets.interfaces.web.plot import Plot, Point
 from harbor_assets.interfaces.web.site import Leaf, Links, Site, page_number
 from harbor_assets.interfaces.web.steps import Steps, first_of
@@ -56,6 +57,7 @@ def experiment_routes(site: Site) -> APIRouter:
         x, y = _axes(experiment, found.items)
         shown = chosen[(number - 1) * EVALUATIONS_PAGE : number * EVALUATIONS_PAGE]
         runs = {each.name: run_of(each) for each in shown}
+        marks = _touched(site, workspace, [run for run in runs.values() if run])
         return site.page(
             request,
             "experiment.html.j2",
@@ -71,7 +73,9 @@ def experiment_routes(site: Site) -> APIRouter:
             choices=_choices(found.items),
             plot=_plot(site.links(request, workspace), chosen, x, y) if x and y else None,
             runs=runs,
-            marks=_touched(site, workspace, [run for run in runs.values() if run]),
+            stale={run for run, said in marks.items() if stale(said)},
+            told=each_once(mark for said in marks.values() for mark in said),
+            marks_shown=MARKS_SHOWN,
         )
 
     @router.get("/evaluations/{workspace}/{name}")
@@ -80,13 +84,16 @@ def experiment_routes(site: Site) -> APIRouter:
         evaluation = catalog.get_evaluation(workspace, name)
         number = page_number(request.query_params)
         sessions = catalog.list_sessions(workspace, name, page=number, page_size=SESSIONS_PAGE)
+        run = run_of(evaluation)
+        marks = _touched(site, workspace, [run]).get(run, ()) if run else ()
         return site.page(
             request,
             "evaluation.html.j2",
             workspace=workspace,
             evaluation=evaluation,
-            run=(run := run_of(evaluation)),
-            marks=_touched(site, workspace, [run] if run else []).get(run or "", ()),
+            run=run,
+            marks=marks,
+            stale=stale(marks),
             sessions=sessions.items,
             trials={each.session_id: trial_of(each) for each in sessions.items},
             pages=Leaf(number, SESSIONS_PAGE, sessions.total),
@@ -97,13 +104,17 @@ def experiment_routes(site: Site) -> APIRouter:
         site.need(workspace)
         session = catalog.get_session(workspace, session_id)
         spans = catalog.session_spans(workspace, session_id)
+        trial = trial_of(session)
+        marks = _of_trial(site, workspace, trial)
         return site.page(
             request,
             "session.html.j2",
             workspace=workspace,
             session=session,
             trace=Steps(spans, first_of(request.query_params)) if len(spans) > 1 else None,
-            trial=trial_of(session),
+            trial=trial,
+            marks=marks,
+            stale=stale(marks),
         )
 
     return router
@@ -139,6 +150,20 @@ def _touched(site: Site, workspace: str, run_ids: Sequence[str]) -> Mapping[str,
         return staleness.of_run_ids(workspace, run_ids)  # reads no plan unless a task is marked
     except (NotFound, Broken):  # an evaluation may name a run that is not here
         return {each.run_id: each.marks for each in staleness.touched(workspace, run_ids)}
+
+
+def _of_trial(site: Site, workspace: str, trial: tuple[str, int, int] | None) -> Sequence[Mark]:
+    """What is said of a trial's run and of its own task; another task of the run touches no score of it."""
+    said = _touched(site, workspace, [trial[0]]).get(trial[0], ()) if trial else ()
+    if not said or trial is None:
+        return ()
+    mine = {trial[0]}
+    if any(mark.subject != trial[0] for mark in said):
+        try:
+            mine |= {task.ref for task in site.run(trial[0]).plan.tasks if task.index == trial[1]}
+        except NotFound:  # a session may name a run that the caller may not see
+            return ()
+    return [mark for mark in said if mark.subject in mine]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from harbor_assets.domain.errors import NotFound
+from harbor_assets.domain.marks import Mark, each_once
 from harbor_assets.domain.standings import BY_RUN, KEYS, MIN_COVERAGE, Board, Leaderboard, Standing
 from harbor_assets.domain.text import quoted
 from harbor_assets.interfaces.web.plot import Plot, Point
@@ -14,6 +15,7 @@ from harbor_assets.interfaces.web.site import Links, Site
 
 LINES_SHOWN = 200  # of one board; the command line has all
 BOARDS_SHOWN = 20
+MARKS_SHOWN = 50  # told under a table
 RUNS_NAMED = 5  # of a line of several runs
 # What lines can be made by on this page: the sets of words that people ask for.
 BY: Final = ("run", "agent,model", "agent", "agent,agent_version,model", "model", "experiment", "owner")
@@ -29,7 +31,8 @@ SORTS: Final[Mapping[str, Callable[[Standing], float | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A board as the page shows it. `lines` in the order that was asked for; `left_out`: how many are not shown."""
+    """A board as the page shows it. `lines` in the order that was asked for; `left_out`: how many are not shown.
+    `marks`: what is said of the runs of these lines and of their tasks, each mark once."""
 
     board: Board
     taskset: str
@@ -37,6 +40,7 @@ class Shown:
     left_out: int
     plot: Plot | None
     untested: bool
+    marks: Sequence[Mark]
 
 
 def leaderboard_routes(site: Site) -> APIRouter:
@@ -65,7 +69,7 @@ def leaderboard_routes(site: Site) -> APIRouter:
         )
         boards = [_answering(board, query) for board in found.boards]
         links = site.links(request, workspace)
-        shown = [_shown(board, sort, links) for board in boards if board.standings][:BOARDS_SHOWN]
+        shown = [_shown(board, sort, links, found.marks) for board in boards if board.standings][:BOARDS_SHOWN]
         return site.page(
             request,
             "leaderboard.html.j2",
@@ -81,9 +85,9 @@ def leaderboard_routes(site: Site) -> APIRouter:
             tasksets=sorted({run.taskset_ref.partition("#")[0] for run in found.runs}),
             agents=sorted({run.agent for run in found.runs}),
             models=sorted({run.model for run in found.runs if run.model}),
-            marks=found.marks,
             regrade_of={run.run_id: run.regrade_of for run in found.runs if run.regrade_of},
             regrades_left_out=len(found.left_out),
+            marks_shown=MARKS_SHOWN,
             runs_named=RUNS_NAMED,
         )
 
@@ -120,7 +124,7 @@ def _answering(board: Board, query: Mapping[str, str]) -> Board:
     return board.model_copy(update={"standings": tuple(lines)})
 
 
-def _shown(board: Board, sort: str, links: Links) -> Shown:
+def _shown(board: Board, sort: str, links: Links, marks: Mapping[str, Sequence[Mark]]) -> Shown:
     lines = sorted_lines(board.standings, sort)
     points = [
         Point(name_of(line), line.cost_usd, line.mean, links.run(line.run_ids[0]))
@@ -134,6 +138,7 @@ def _shown(board: Board, sort: str, links: Links) -> Shown:
         left_out=max(0, len(lines) - LINES_SHOWN),
         plot=Plot(points, x="cost_usd.sum", y="mean") if len(points) > 1 else None,
         untested=bool(board.test) and any(line.rank is not None and line.best is None for line in lines),
+        marks=each_once(mark for line in lines[:LINES_SHOWN] for run in line.run_ids for mark in marks.get(run, ())),
     )
 
 
