@@ -43,6 +43,8 @@ class SqlAnswer(BaseModel):
     """Rows in the order of the columns. Times with an offset, spans in seconds, bytes in hexadecimal.
 
     `cut`: after how much the rest was left out, None: it is all. `missing`: ended runs that are not in the store yet.
+    `stale`: runs of the workspace in the store that rest on something a person marked bad, whether or not these rows
+    are of them; their figures are as they were.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -51,6 +53,7 @@ class SqlAnswer(BaseModel):
     rows: list[list[JsonValue]]
     cut: str | None = None
     missing: int = 0
+    stale: int = 0
 
     def objects(self) -> list[dict[str, JsonValue]]:
         """The rows as objects. Columns of one name are told apart by `_2`, `_3`, ... behind the later ones."""

@@ -32,7 +32,7 @@ from harbor_assets.domain.standings import (
 )
 from harbor_assets.engine.ports import Artifacts, RunCatalog
 from harbor_assets.engine.ranking_ports import LeaderboardStore, RankedBundle
-from harbor_assets.engine.staleness import Staleness
+from harbor_assets.engine.staleness import Staleness, stale
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,15 @@ class Rankings:
         """What one SELECT gives over the workspace's rows. Raises as `LeaderboardStore.sql`."""
         answer = self._store.sql(workspace, question.query, Limits(rows=question.limit))
         missing = len(set(self._runs.ended_runs()) - self._store.run_ids())
-        return answer.model_copy(update={"missing": missing})
+        return answer.model_copy(update={"missing": missing, "stale": self._stale(workspace)})
+
+    def _stale(self, workspace: str) -> int:
+        """How many runs of the workspace in the store rest on something marked bad."""
+        if self._staleness is None:
+            return 0
+        there = partial(self._store.runs_of_tasks, workspace)
+        found = self._staleness.of_run_ids(workspace, self._store.run_ids(), runs_of_tasks=there)
+        return sum(stale(marks) for marks in found.values())
 
     @contextmanager
     def exported(self, workspace: str, table: str) -> Iterator[BinaryIO]:

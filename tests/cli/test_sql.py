@@ -48,6 +48,23 @@ def test_what_is_left_out_or_missing_is_said_beside_the_rows(cli: Cli, w: World,
     assert "Not in the store yet: 1 ended run" in said.err
 
 
+def test_that_runs_of_the_store_are_stale_is_said_beside_the_rows(cli: Cli, w: World, run_id: str, tmp_path: Path):
+    query = "SELECT avg(reward) AS mean FROM trials"
+    assert cli("sql", query).err == ""
+    w.marking.mark_bad("default", "b", "no good")
+    said = cli("sql", query, "--json")
+    assert said.json == [{"mean": 0.75}]
+    assert "Stale: 1 run of the store rests on what a person marked bad" in said.err
+    assert "harbor-assets marks" in said.err
+    assert cli("sql", query, "--csv").out == "mean\n0.75\n"
+    assert "Stale" not in cli("sql", "SELECT 1", "--workspace", "empty").err
+    w.marking.withdraw("default", "b")
+    w.marking.mark_bad("default", run_id, "a wrong model")
+    assert "Stale: 1 run" in cli("sql", query).err
+    w.marking.withdraw("default", run_id)
+    assert "Stale" not in cli("sql", query).err
+
+
 def test_errors_show_the_place_and_are_usage(cli: Cli, run_id: str):
     said = cli("sql", "SELECT rewrad FROM trials")
     assert said.code == 2

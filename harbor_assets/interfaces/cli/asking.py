@@ -27,6 +27,12 @@ def print_answer(session: Session, query: str, out: Output, *, limit: int, csv: 
     if answer.missing:
         words = command("leaderboard", "rebuild", *session.own_words())
         note(f"Not in the store yet: {counted(answer.missing, 'ended run')}, of any workspace. To add: {words}")
+    if answer.stale:
+        rest = "rests" if answer.stale == 1 else "rest"
+        note(
+            f"Stale: {counted(answer.stale, 'run')} of the store {rest} on what a person marked bad; the rows do not "
+            f"show it, and no figure changes. To see what: {command('marks', *session.own_words())}"
+        )
     if out.json:
         out.document(answer.objects())
     elif csv:
