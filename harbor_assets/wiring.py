@@ -416,6 +416,8 @@ class Services:
             store=self.leaderboard,
             scratch=self.settings.work,
             staleness=self.staleness,
+            tasksets=self.catalog,
+            experiments=self.catalog,
         )
 
     @cached_property

@@ -43,8 +43,9 @@ KEYS: Final[Mapping[str, Callable[[RankedRun], str | None]]] = {
 class Standing(Frozen):
     """A line: one run, or several that agree in what lines are made by.
 
-    `mean` is over the scored trials of all of them; `agent`, `model` and so on are None where they differ. `rank`
-    counts from 1 by the mean; `best` and `worst` are what the tests leave open, None for a line that was not tested.
+    `mean` is over the scored trials of all of them, `mean_missing_as_zero` over those planned; `agent`, `model` and
+    so on are None where they differ. `rank` counts from 1 by the mean; `best` and `worst` are what the tests leave
+    open, None for a line that was not tested.
     `apart` says why the line is not ranked. `stale`: a person marked one of its runs, or a task in it, as bad.
     `cost_usd` and `duration_sec` are sums; costs of `cost_trials` trials are known.
     """
@@ -55,6 +56,7 @@ class Standing(Frozen):
     run_ids: tuple[str, ...]
     mean: float | None
     mean_interval: ConfidenceInterval | None
+    mean_missing_as_zero: float | None = None
     coverage: PolicyCoverage
     cost_usd: float | None
     cost_trials: int
@@ -179,7 +181,9 @@ def _board(
     wanted = {*several, *(run_id for line in tested for run_id in line.run_ids)}
     found = pairings(sorted(wanted)) if wanted else {}
     sums = {line.run_ids: _summed([found[run] for run in line.run_ids if run in found]) for line in lines}
-    bands, test = _bands([sums[line.run_ids] for line in tested])
+    bands, test = [(1, 1)], None  # a line alone is the first, whatever a test says
+    if tested:
+        bands, test = _bands([sums[line.run_ids] for line in tested])
     placed: list[Standing] = []
     for place, line in enumerate(ranked):
         rank = 1 + sum((other.mean or 0) > (line.mean or 0) for other in ranked[:place])
@@ -200,6 +204,7 @@ def _line(runs: Sequence[RankedRun]) -> Standing:
     costs = [run.cost_usd for run in runs if run.cost_usd is not None]
     seconds = [run.duration_sec for run in runs if run.duration_sec is not None]
     ends = [run.finished_at for run in runs if run.finished_at is not None]
+    planned = sum(run.coverage.of_trials for run in runs)
     pooled = rewards / scored if scored and rewards is not None else None
     return Standing(
         agent=_same(run.agent for run in runs),
@@ -208,10 +213,11 @@ def _line(runs: Sequence[RankedRun]) -> Standing:
         run_ids=tuple(run.run_id for run in runs),
         mean=first.mean if len(runs) == 1 else pooled,
         mean_interval=first.mean_interval if len(runs) == 1 else None,
+        mean_missing_as_zero=first.mean_missing_as_zero if len(runs) == 1 else _share(rewards, planned),
         coverage=PolicyCoverage(
             trials=scored,
             tasks=max(run.coverage.tasks for run in runs),
-            of_trials=sum(run.coverage.of_trials for run in runs),
+            of_trials=planned,
             of_tasks=max(run.coverage.of_tasks for run in runs),
         ),
         cost_usd=total(costs) if costs else None,
@@ -219,6 +225,10 @@ def _line(runs: Sequence[RankedRun]) -> Standing:
         duration_sec=total(seconds) if seconds else None,
         finished_at=max(ends, default=None),
     )
+
+
+def _share(rewards: float | None, planned: int) -> float | None:
+    return rewards / planned if planned and rewards is not None else None  # rewards beyond a float have no sum
 
 
 def _same(values: Iterable[str | None]) -> str | None:

@@ -4,7 +4,7 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from harbor_assets.domain import bundle
 from harbor_assets.domain.asking import Limits, SqlAnswer, SqlQuestion
-from harbor_assets.domain.errors import Broken, HarborAssetsError, Refused
-from harbor_assets.domain.names import Ref
+from harbor_assets.domain.errors import Broken, HarborAssetsError, NotFound, Refused
+from harbor_assets.domain.names import Ref, nearest
 from harbor_assets.domain.policies import OutcomeSummary
 from harbor_assets.domain.ranking import RankedRun, ranked
 from harbor_assets.domain.runs import bundle_key
@@ -30,7 +30,9 @@ from harbor_assets.domain.standings import (
     checked_keys,
     not_pooled,
 )
-from harbor_assets.engine.ports import Artifacts, RunCatalog
+from harbor_assets.domain.text import quoted
+from harbor_assets.engine.experiment_ports import ExperimentCatalog
+from harbor_assets.engine.ports import Artifacts, RunCatalog, TaskCatalog
 from harbor_assets.engine.ranking_ports import LeaderboardStore, RankedBundle
 from harbor_assets.engine.staleness import Staleness, stale
 
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 200  # runs that one settling catches up with
 AT_ONCE = 50  # bundles in one transaction: their tables lie in scratch space meanwhile
+_KNOWN = 1000  # names that one may be held against
 KEPT = 16  # leaderboards that are kept at once
 _TABLES = (bundle.TRIALS_TABLE, bundle.SCORES_TABLE, bundle.OUTCOMES)
 
@@ -67,9 +70,11 @@ class Rankings:
         store: LeaderboardStore,
         scratch: Path,
         staleness: Staleness | None = None,
+        tasksets: TaskCatalog | None = None,
+        experiments: ExperimentCatalog | None = None,
     ) -> None:
         self._runs, self._artifacts, self._store, self._scratch = runs, artifacts, store, scratch
-        self._staleness = staleness
+        self._staleness, self._tasksets, self._experiments = staleness, tasksets, experiments
         self._made: dict[tuple[object, ...], tuple[Sequence[RankedRun], tuple[Board, ...]]] = {}
 
     def leaderboard(
@@ -88,11 +93,15 @@ class Rankings:
         is made by. `min_coverage`: the share of its trials that a line must have scored to be ranked. Raises `Refused`.
         """
         keys = checked_keys(by)
+        if experiment is not None and not experiment.isprintable():
+            raise Refused(f"{quoted(experiment)} is not the name of an experiment")
         asked = (workspace, experiment, _taskset(taskset, workspace), keys, min_coverage)
         there = self._store.run_ids()
         missing = sorted(set(self._runs.ended_runs(workspace)) - there)
         elsewhere = len(set(self._runs.ended_runs()) - there) - len(missing)
         rows, made = self._boards(*asked)
+        if not rows and (experiment is not None or taskset is not None):
+            self._see(workspace, experiment, taskset)
         found = Leaderboard(
             runs=tuple(rows),
             missing=tuple(missing),
@@ -109,6 +118,43 @@ class Rankings:
                 runs_of_tasks=partial(self._store.runs_of_tasks, workspace),
             )
         )
+
+    def _see(self, workspace: str, experiment: str | None, taskset: str | None) -> None:
+        """Raises `NotFound` for a name that neither an ended run nor the workspace's catalog knows: what was deleted is
+        still there in its runs, and what is new has none yet."""
+        rows = self._store.rows(workspace)
+        if experiment is not None:
+            known = {run.experiment for run in rows if run.experiment}
+            if experiment not in known and not self._has_experiment(workspace, experiment):
+                if self._experiments is not None:
+                    known |= {one.name for one in self._experiments.list_experiments(workspace, page_size=_KNOWN).items}
+                raise _unknown("an experiment", experiment, workspace, known)
+        if taskset is not None:
+            ref = Ref.parse(taskset, workspace=workspace)
+            known = {run.taskset_ref.partition("#")[0] for run in rows}
+            begin = str(ref) if ref.fragment else f"{ref.bare}#"
+            if any(run.taskset_ref.startswith(begin) for run in rows) or self._has_taskset(workspace, ref):
+                return
+            if self._tasksets is not None:
+                listed = self._tasksets.list_tasksets(workspace, page_size=_KNOWN).items
+                known |= {f"{workspace}/{one.name}" for one in listed}
+            raise _unknown("a taskset", str(ref), workspace, known)
+
+    def _has_experiment(self, workspace: str, name: str) -> bool:
+        try:
+            return self._experiments is not None and bool(self._experiments.get_experiment(workspace, name))
+        except NotFound:
+            return False
+
+    def _has_taskset(self, workspace: str, ref: Ref) -> bool:
+        """Of the workspace itself alone: what another one holds is told to those who may read it."""
+        if self._tasksets is None or ref.workspace != workspace:
+            return False
+        try:
+            found = self._tasksets.taskset_revisions(workspace, ref.name, page_size=_KNOWN).items
+        except NotFound:
+            return False
+        return any(one.content_hash.startswith(ref.fragment or "") for one in found)
 
     def _boards(
         self, workspace: str, experiment: str | None, taskset: str | None, keys: tuple[str, ...], min_coverage: float
@@ -210,6 +256,12 @@ class Rankings:
         self._scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="leaderboard-", dir=self._scratch) as folder:
             yield Path(folder)
+
+
+def _unknown(what: str, name: str, workspace: str, known: Iterable[str]) -> NotFound:
+    close = nearest(name, sorted(known))
+    hint = f"; did you mean {', '.join(close)}?" if close else ""
+    return NotFound(f"No ended run of workspace '{workspace}' is of {what} {quoted(name)}, nor is there one{hint}")
 
 
 def _taskset(text: str | None, workspace: str) -> str | None:

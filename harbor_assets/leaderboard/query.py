@@ -7,6 +7,7 @@ open no other file, load no extension and change no setting. And what is attache
 
 import json
 import math
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -101,8 +102,8 @@ def _check(connection: "DuckDBPyConnection", query: str) -> None:
     one = "The store answers one SELECT statement"
     statements = connection.extract_statements(query)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        kinds = ", ".join(str(statement.type).rpartition(".")[2] for statement in statements)
-        raise Refused(f"{one}, not: {kinds or 'nothing'}")
+        words = ", ".join(_first_word(statement.query) for statement in statements)
+        raise Refused(f"{one}, not: {words or 'nothing'}")
     (text,) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone() or ("{}",)
     try:
         tree = json.loads(text)
@@ -128,6 +129,12 @@ def _check(connection: "DuckDBPyConnection", query: str) -> None:
             raise Refused(f"The function '{node['function_name']}' tells of the service and cannot be used")
         elif str(kind).startswith(("INSERT", "UPDATE", "DELETE", "MERGE")):
             raise Refused(f"{one}; it changes nothing")
+
+
+def _first_word(statement: str) -> str:
+    """What a statement begins with, as it was written."""
+    found = re.match(r"(?:\s|\(|--[^\n]*|/\*.*?\*/)*(\w{1,40})", statement, re.DOTALL)
+    return found[1].upper() if found else "a statement without a word"
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -177,6 +184,11 @@ def _fetched(connection: "DuckDBPyConnection", query: str, limits: Limits) -> Sq
                 break
             plain = [_plain(value) for value in row]
             size += sum(len(value) if isinstance(value, str) else 8 for value in plain) + _nested(plain)
+            if size > limits.bytes and not rows:
+                raise Refused(
+                    f"The first row alone is larger than the {limits.bytes} bytes of an answer; ask for fewer or "
+                    "shorter values, as with left(value, 1000)"
+                )
             if size > limits.bytes:
                 cut = f"{limits.bytes} bytes"
                 break

@@ -19,6 +19,8 @@ def test_a_run_is_held_against_another(cli: Cli, w: World):
     said = cli("runs", "compare", first, second)
     assert (said.code, said.err) == (0, "")
     assert "Second less first: +0.0000" in said.out
+    assert "TRIALS TOOK is the sum of all trials' times" in said.out
+    assert "p (mcnemar, exact, over the tasks that only one passed) says whether it may be chance" in said.out
     assert "Better 1, worse 1, equal 1; regressions 1" in said.out
     assert [line.split()[0] for line in said.out.splitlines()[-2:]] == ["a", "b"]
     found = cli("runs", "compare", first, second, "--json").json

@@ -8,6 +8,7 @@ import pytest
 
 from harbor_assets.domain import bundle
 from harbor_assets.domain.bundle import RunMetadata, RunnerInfo
+from harbor_assets.domain.experiments import ExperimentInput
 from harbor_assets.domain.policies import account
 from harbor_assets.domain.requests import RunRequest, Spec, TaskSelection
 from harbor_assets.domain.runs import bundle_key
@@ -31,6 +32,8 @@ def rankings(w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranki
         store=DuckDbLeaderboard(tmp_path / "board.duckdb"),
         scratch=tmp_path / "scratch",
         staleness=w.staleness,
+        tasksets=w.catalog,
+        experiments=w.catalog,
     )
     w.rankings = made
     return made
@@ -76,7 +79,7 @@ def test_settled_runs_are_listed_with_mean_and_coverage(cli: Cli, w: World, rank
     assert cli("leaderboard", "--json").json["runs"][0]["coverage"]["of_trials"] == 2
     (row,) = csv.DictReader(io.StringIO(cli("leaderboard", "--csv").out))
     assert (row["run_id"], row["mean"], row["scored_trials"], row["model"]) == (run_id, "0.75", "2", "")
-    assert (row["rank"], row["best_rank"], row["apart"], row["experiment"]) == ("1", "", "", "")
+    assert (row["rank"], row["best_rank"], row["apart"], row["experiment"]) == ("1", "1", "", "")
     assert cli("leaderboard", "--csv", "--json").code == 2
 
 
@@ -90,10 +93,11 @@ def test_runs_that_are_not_comparable_stand_apart_with_the_difference(
     assert said.count("RANK") == 2
     assert "not ranked with the first board of default/suite: taskset: default/suite#" in said
     assert cli("leaderboard", "--by", "agent,model").out.count("2 runs") == 1
+    pooled = list(csv.DictReader(io.StringIO(cli("leaderboard", "--by", "agent,model", "--csv").out)))
+    assert sorted(row["mean_missing_as_zero"] for row in pooled) == ["0.75", "1.0"]
+    assert {(row["rank"], row["best_rank"], row["worst_rank"]) for row in pooled} == {("1", "1", "1")}
     assert [len(board["standings"]) for board in cli("leaderboard", "--by", "agent", "--json").json["boards"]] == [1, 1]
     assert cli("leaderboard", "--taskset", "suite", "--json").json["boards"] != []
-    assert cli("leaderboard", "--taskset", "other").out == "No ended run to show\n"
-    assert cli("leaderboard", "--experiment", "none", "--json").json["runs"] == []
     tag = cli("leaderboard", "--taskset", "suite#latest")
     assert (tag.code, "names a tag" in tag.err) == (2, True)
     assert "'wind' is none of run" in cli("leaderboard", "--by", "wind").err
@@ -140,6 +144,23 @@ def test_ended_runs_of_other_workspaces_are_counted_and_not_named(cli: Cli, w: W
     assert "of other workspaces: 1 ended run" in said.err
     assert secret not in said.err
     assert rankings.leaderboard("secret").missing == (secret,)
+
+
+def test_a_name_that_nothing_has_is_not_found(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):
+    rankings.settled(settle(w, tmp_path, 1.0))
+    for option, value in (("--taskset", "suit"), ("--taskset", "suite#abcdef"), ("--experiment", "nope")):
+        said = cli("leaderboard", option, value)
+        assert (said.code, said.out) == (2, "")
+        assert f"is of {'a taskset' if option == '--taskset' else 'an experiment'}" in said.err
+    assert "did you mean default/suite?" in cli("leaderboard", "--taskset", "suit").err
+    assert cli("leaderboard", "--taskset", "other/suite").code == 2
+    assert "not the name of an experiment" in cli("leaderboard", "--experiment", "a\0").err
+    w.publish("a", taskset="young")
+    w.catalog.create_experiment("default", ExperimentInput(name="young"))
+    for option in ("--taskset", "--experiment"):
+        assert cli("leaderboard", option, "young").out == "No ended run to show\n", "it is there, and has no run yet"
+    w.catalog.delete_taskset("default", "suite")
+    assert cli("leaderboard", "--taskset", "suite").out.count("RANK") == 1, "its runs stand"
 
 
 def test_a_rebuild_names_the_runs_whose_bundle_is_gone(cli: Cli, w: World, rankings: Rankings, tmp_path: Path):

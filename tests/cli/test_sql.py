@@ -71,6 +71,9 @@ def test_errors_show_the_place_and_are_usage(cli: Cli, run_id: str):
     assert "LINE 1" in said.err
     assert "^" in said.err
     assert cli("sql", "DROP TABLE trials").code == 2
+    for empty in ("", "  "):
+        said = cli("sql", empty)
+        assert (said.code, "The query is empty; write one SELECT" in said.err) == (2, True)
     assert cli("sql", "SELECT 1", "--workspace", "empty", "--json").json == [{"1": 1}]
     assert cli("sql", "SELECT * FROM trials", "--workspace", "empty", "--json").json == []
 

@@ -144,6 +144,8 @@ def test_an_answer_is_cut_after_rows_or_bytes_and_says_so(file: Path):
     assert ask(file, "SELECT * FROM range(7)", rows=7).cut is None
     wide = ask(file, "SELECT repeat('x', 1000) FROM range(1000)", bytes=10_500)
     assert (len(wide.rows), wide.cut) == (10, "10500 bytes")
+    with pytest.raises(Refused, match="first row alone is larger than the 500 bytes"):
+        ask(file, "SELECT repeat('x', 1000)", bytes=500)
     assert len(ask(file, "SELECT range(1000) FROM range(1000)", bytes=50_000).rows) < 20
 
 
@@ -163,3 +165,17 @@ def test_a_query_may_take_only_so_long_and_so_much(file: Path):
 def test_a_query_sees_its_own_workspace(file: Path):
     assert ask(file, "SELECT DISTINCT workspace FROM trials").rows == [["default"]]
     assert ask(file, "SELECT DISTINCT database_name FROM duckdb_tables").rows == [["store"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("pivot trials on task using sum(reward)", "PIVOT"),
+        ("-- of mine\n install httpfs", "INSTALL"),
+        ("/* a */ drop table trials", "DROP"),
+        ("select 1; delete from trials", "SELECT, DELETE"),
+    ],
+)
+def test_what_is_no_select_is_called_by_its_own_word(file: Path, query: str, word: str):
+    with pytest.raises(Refused, match=f"not: {word}$"):
+        ask(file, query)

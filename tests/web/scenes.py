@@ -101,6 +101,8 @@ def ranked_world(folder: Path) -> Iterator[World]:
             store=store,
             scratch=folder / "scratch",
             staleness=made.backend.staleness,
+            tasksets=made.catalog,
+            experiments=made.catalog,
         )
         made.backend = replace(made.backend, rankings=made.rankings)
         yield made

@@ -152,6 +152,7 @@ def _record(place: int, board: Board, line: Standing, runs: Sequence[RankedRun])
         "model": line.model,
         "experiment": line.experiment,
         "mean": line.mean,
+        "mean_missing_as_zero": line.mean_missing_as_zero,
         "scored_trials": cover.trials,
         "planned_trials": cover.of_trials,
         "scored_tasks": cover.tasks,

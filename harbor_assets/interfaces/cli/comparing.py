@@ -81,6 +81,7 @@ def _print(found: Comparison, out: Output) -> None:
         [_run("first", found.first), _run("second", found.second)],
     )
     out.line()
+    out.line("TRIALS TOOK is the sum of all trials' times, not how long the run took")
     difference = found.difference
     if difference is None:
         out.line("No task is scored in both runs")
@@ -89,6 +90,13 @@ def _print(found: Comparison, out: Output) -> None:
         means = difference.test.replace("_", " ")
         over = counted(difference.tasks, "task")
         out.line(f"Second less first: {difference.mean:+.4f}{reach} over {over}; p = {difference.p:.3g} ({means})")
+        if difference.method is not None:
+            how = difference.method.replace("_", " ")
+            exact = "exact, over the tasks that only one passed" if difference.test == "mcnemar" else "over the tasks"
+            out.line(
+                f"The interval ({how}) says how large the difference may be, approximately; p ({means}, {exact}) says "
+                "whether it may be chance, and is what ranks go by: with few tasks the two can disagree"
+            )
     out.line(
         f"Better {found.wins}, worse {found.losses}, equal {found.ties}; regressions {found.regressions}; "
         f"scored only in the first {found.only_first}, only in the second {found.only_second}"

@@ -6,12 +6,25 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from harbor_assets.domain.asking import ROWS, SqlAnswer, SqlQuestion
-from harbor_assets.domain.errors import NO_SPACE, Refused, StorageFull
+from harbor_assets.domain.errors import NO_SPACE, Problem, Refused, StorageFull
 from harbor_assets.domain.standings import BY_RUN, MIN_COVERAGE, Leaderboard
 from harbor_assets.interfaces.sdk.blocking import Blocking, blocking
 from harbor_assets.interfaces.sdk.http import segment
 from harbor_assets.interfaces.sdk.resource import AsyncResource
+
+
+def _question(query: str, limit: int) -> SqlQuestion:
+    """Raises `Refused` for what cannot be asked."""
+    if not query.strip():
+        raise Refused("The query is empty; write one SELECT, as 'SELECT * FROM trials'")
+    try:
+        return SqlQuestion(query=query, limit=limit)
+    except ValidationError as error:
+        problems = [Problem(str(one["loc"][0]), one["msg"]) for one in error.errors(include_url=False)]
+        raise Refused("The question cannot be asked", problems) from None
 
 
 class AsyncBoard(AsyncResource):
@@ -47,9 +60,7 @@ class AsyncBoard(AsyncResource):
     async def sql(self, query: str, *, limit: int = ROWS, workspace: str | None = None) -> SqlAnswer:
         """What one SELECT gives over the results of the workspace, in DuckDB's SQL (docs/store.md); at most `limit`
         rows. Raises `Refused` for anything else, with the place of an error."""
-        return await self._send(
-            SqlAnswer, "POST", self._at(workspace, "leaderboard:sql"), SqlQuestion(query=query, limit=limit)
-        )
+        return await self._send(SqlAnswer, "POST", self._at(workspace, "leaderboard:sql"), _question(query, limit))
 
     async def export(self, table: str, target: Path, *, workspace: str | None = None) -> int:
         """Write the workspace's rows of a table to a new Parquet file; returns its bytes. Raises `NotFound`, `Refused`
