@@ -70,6 +70,11 @@ def test_an_experiment_shows_its_evaluations_with_figures_and_what_they_are_over
     assert "1 min 05 s" in best
     assert other.split()[:6] == ["oracle-run-1", "oracle", "-", "0.5000", "1/2", "2"]
     assert "$" not in other  # nobody reported a cost
+    assert "+" not in best
+    assert "1 min 05 s+" in other  # of one case only
+    assert lines[header].split()[6:9] == ["COST/CASE", "TIME/CASE", "TOKENS/CASE"]
+    assert lines[header + 3].startswith("Here a case without a result counts as 0 in an evaluator's mean; ")
+    assert "'harbor-assets runs results RUN_ID'" in lines[header + 3]
     whole = cli("experiments", "show", "harbor-runs", "--json").json
     assert (whole["id"], whole["evaluation_count"]) == (filled, 2)
     assert [one["name"] for one in whole["evaluations"]["data"]] == ["oracle-run-1", "codex-run-1"]  # newest first
@@ -78,6 +83,16 @@ def test_an_experiment_shows_its_evaluations_with_figures_and_what_they_are_over
     assert "1 of 2 evaluations" in one.err
     wrong = cli("experiments", "show", "harbor-runs", "--sort", "cost")
     assert (wrong.code, wrong.out) == (2, "")
+
+
+def test_where_evaluators_cover_different_cases_each_mean_says_its_own(cli: Cli, w: World, filled: str):
+    session = "codex-run-1:t0__1"
+    result = {"session_id": session, "span_id": "agent", "name": "mine.style", "data_type": "NUMERIC", "value": 0.5}
+    w.catalog.put_evaluator_result("default", EvaluatorResult.model_validate(result))
+    header, best, other, *_ = cli("evaluations", "list", "--sort", "name").out.splitlines()
+    assert header.split()[3:6] == ["REWARD", "STYLE", "CASES"]
+    assert best.split()[3:8] == ["1.0000", "(2/2)", "0.2500", "(1/2)", "2"]
+    assert other.split()[3:7] == ["0.5000", "(1/2)", "-", "2"]
 
 
 def test_an_empty_experiment_says_how_to_fill_it(cli: Cli):
@@ -92,7 +107,7 @@ def test_an_empty_experiment_says_how_to_fill_it(cli: Cli):
 
 def test_evaluations_are_listed_shown_and_pinned(cli: Cli, filled: str):
     rows = cli("evaluations", "list", "--experiment", "harbor-runs", "--sort", "name").out.splitlines()
-    assert [row.split()[0] for row in rows[1:]] == ["codex-run-1", "oracle-run-1"]
+    assert [row.split()[0] for row in rows[1:3]] == ["codex-run-1", "oracle-run-1"]
     few = cli("evaluations", "list", "--filter", f"evaluators.{REWARD}.mean>=0.9", "--json").json
     assert [one["name"] for one in few["data"]] == ["codex-run-1"]
     pinned = cli("evaluations", "pin", "oracle-run-1")

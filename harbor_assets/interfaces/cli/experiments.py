@@ -106,7 +106,8 @@ def show(
     """Show an experiment with its evaluations.
 
     Each with its figures and what these are over: every test case weighs the same, one without a score counts as 0,
-    and CASES says how many have one.
+    and CASES, or the fraction beside a mean, says how many have one. Cost, time and tokens are means per case; with a
+    + they are known for some cases only.
     """
     from harbor_assets.interfaces.cli import experiments_shown
     from harbor_assets.interfaces.cli.output import Output

@@ -21,6 +21,10 @@ RUNS_NAMED = 5  # in a warning
 COLUMNS_MAX = 3  # evaluators that get a column each; --json has all
 _FIRST = "harbor_reward."  # the evaluators of Harbor's own rewards
 _UNKNOWN = "-"
+_RULE = (
+    "Here a case without a result counts as 0 in an evaluator's mean; the mean over scored trials is in "
+    "'harbor-assets runs results RUN_ID'. Cost, time and tokens are means per case; +: known for some cases only."
+)
 
 
 def create(
@@ -280,25 +284,31 @@ def _print_evaluation(found: Evaluation, out: Output, *, stale: bool) -> None:
 def _print_evaluations(found: Sequence[Evaluation], at: Pagination, out: Output, told: Sequence[Touched] = ()) -> None:
     stale = {one.run_id for one in told if one.stale}
     evaluators = _columns(found)
+    apart = any(len({_count(one, name) for name in evaluators}) > 1 for one in found)
     headers = ("NAME", "AGENT", "MODEL", *(_short(name, evaluators) for name in evaluators), "CASES", "SESSIONS",
-               "COST", "TIME", "TOKENS", "DATASET", "CREATED")  # fmt: skip
+               "COST/CASE", "TIME/CASE", "TOKENS/CASE", "DATASET", "CREATED")  # fmt: skip
     rows = [
         (
             f"{one.name}{' (pinned)' if one.pinned_at else ''}{STALE if _run_of(one) in stale else ''}",
             _agents(one) or _UNKNOWN,
             ", ".join(one.model_names) or _UNKNOWN,
-            *(score(_mean(one.aggregate_scores.get(name))) for name in evaluators),
-            _coverage(one, evaluators),
+            *(
+                score(_mean(one.aggregate_scores.get(name)))
+                + (f" ({_over(one, name)})" if apart and name in one.aggregate_scores else "")
+                for name in evaluators
+            ),
+            _over(one, evaluators[0]) if evaluators and not apart else str(one.test_case_count),
             str(one.run_count),
-            _dollars(_mean(one.cost_usd)),
-            _milliseconds(_mean(one.latency_ms)),
-            _tokens(_mean(one.tokens)),
+            _dollars(_mean(one.cost_usd)) + _some(one, one.cost_usd),
+            _milliseconds(_mean(one.latency_ms)) + _some(one, one.latency_ms),
+            _tokens(_mean(one.tokens)) + _some(one, one.tokens),
             one.dataset_name,
             moment(one.created_at),
         )
         for one in found
     ]
     out.table(headers, rows)
+    out.line(_RULE)
     hidden = {name for one in found for name in one.aggregate_scores} - set(evaluators)
     if hidden:
         note(f"{counted(len(hidden), 'more evaluator')}; --json has all")
@@ -340,12 +350,19 @@ def _short(name: str, among: Sequence[str]) -> str:
     return (last if sum(each.rpartition(".")[2] == last for each in among) == 1 else name).upper()
 
 
-def _coverage(one: Evaluation, evaluators: Sequence[str]) -> str:
-    """How many test cases have a value of the first evaluator, of how many there are."""
-    if not evaluators:
-        return str(one.test_case_count)
-    first = one.aggregate_scores.get(evaluators[0])
-    return f"{first.count if first else 0}/{one.test_case_count}"
+def _count(one: Evaluation, evaluator: str) -> int:
+    figure = one.aggregate_scores.get(evaluator)
+    return figure.count if figure else 0
+
+
+def _over(one: Evaluation, evaluator: str) -> str:
+    """How many test cases have a value of the evaluator, of how many there are."""
+    return f"{_count(one, evaluator)}/{one.test_case_count}"
+
+
+def _some(one: Evaluation, figure: Aggregate | None) -> str:
+    """Marks a figure that only some test cases know, as the leaderboard does."""
+    return "+" if figure is not None and figure.mean is not None and figure.count < one.test_case_count else ""
 
 
 def _agents(found: Evaluation) -> str:
