@@ -20,22 +20,28 @@ class SqlMarks:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put_mark(self, mark: Mark) -> None:
+    def put_mark(self, mark: Mark) -> Mark:
         """See `MarkCatalog`."""
-        values = {
-            "workspace": mark.workspace,
-            "subject": _hashed(mark.workspace, mark.subject),
-            "kind": mark.kind,
-            "verdict": mark.verdict,
-            "at": mark.at,
-            "body": mark.model_dump_json(),
-        }
+        subject = _hashed(mark.workspace, mark.subject)
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> Mark:
+            here = MARKS.c.subject == subject, MARKS.c.kind == mark.kind
+            body = connection.scalar(select(MARKS.c.body).where(*here))
+            kept = mark.replacing(_read(body) if body else None)
             connection.execute(_one(mark.workspace, mark.subject, mark.kind))
-            connection.execute(insert(MARKS).values(**values))
+            connection.execute(
+                insert(MARKS).values(
+                    workspace=kept.workspace,
+                    subject=subject,
+                    kind=kept.kind,
+                    verdict=kept.verdict,
+                    at=kept.at,
+                    body=kept.model_dump_json(),
+                )
+            )
+            return kept
 
-        self._database.write(work)
+        return self._database.write(work)
 
     def marks_of(self, workspace: str, subjects: Sequence[str]) -> Mapping[str, Sequence[Mark]]:
         """See `MarkCatalog`."""

@@ -19,6 +19,7 @@ from harbor_assets.domain.outcomes import Frozen
 
 WHY_MAX: Final = 2000  # characters
 RUNS_MAX: Final = 100
+EARLIER_MAX: Final = 20  # words of persons that a newer one took the place of; the newest are kept
 LOOKUP_MAX: Final = 10_000  # subjects in one look-up; a client with more asks again
 SUBJECT_MAX: Final = 600  # characters: two names of 255 and a digest
 _RUN: Final = re.compile(r"run-[0-9a-f]{16}")
@@ -73,10 +74,19 @@ def subject_problem(subject: str) -> str | None:
     return None
 
 
+class Said(Frozen):
+    """What a person said before somebody said something newer."""
+
+    who: str = Field(min_length=1, max_length=255)
+    why: str = Field(min_length=1, max_length=WHY_MAX)
+    at: AwareDatetime
+
+
 class Mark(Frozen):
     """What is said in a workspace of `subject`: a task by its pinned reference (`ws/name#digest`), or a run by its id.
 
     `workspace` is where it was said, and where it is seen: a task may be another workspace's. `runs` show it.
+    `earlier`: what persons said of it before this, the newest first.
     """
 
     workspace: str
@@ -86,6 +96,8 @@ class Mark(Frozen):
     why: str = Field(min_length=1, max_length=WHY_MAX)
     at: AwareDatetime
     runs: tuple[str, ...] = Field(default=(), max_length=RUNS_MAX)
+    # Left out where there is none: plans hold marks, and programs of before this know no such member.
+    earlier: tuple[Said, ...] = Field(default=(), max_length=EARLIER_MAX, exclude_if=lambda earlier: not earlier)
 
     @field_validator("subject")
     @classmethod
@@ -103,6 +115,13 @@ class Mark(Frozen):
     @property
     def kind(self) -> MarkKind:
         return self.verdict.kind
+
+    def replacing(self, older: "Mark | None") -> "Mark":
+        """As it is kept in the place of `older`: what a person said there is not forgotten."""
+        if older is None or self.kind != "judged":
+            return self
+        said = Said(who=older.who, why=older.why, at=older.at)
+        return self.model_copy(update={"earlier": (said, *older.earlier)[:EARLIER_MAX]})
 
 
 class MarkLookup(Frozen):

@@ -10,8 +10,9 @@ from harbor_assets.engine.ports import Page
 class MarkCatalog(Protocol):
     """Marks of a workspace: at most one of each kind for a subject."""
 
-    def put_mark(self, mark: Mark) -> None:
-        """Store it in the place of the one of its kind that the subject has there."""
+    def put_mark(self, mark: Mark) -> Mark:
+        """Store it in the place of the one of its kind that the subject has there; answers it as it is kept, which is
+        `mark.replacing` that one."""
         ...
 
     def marks_of(self, workspace: str, subjects: Sequence[str]) -> Mapping[str, Sequence[Mark]]:

@@ -33,8 +33,8 @@ class Marking:
     def mark_bad(self, workspace: str, subject: str, why: str, *, who: str | None = None) -> Mark:
         """Say that a run (by id) or a task (`name`, `ws/name` or pinned; without a revision: the newest) is bad.
 
-        A newer judgement takes the place of the older. Raises `NotFound` for what there is not, `Refused` without a
-        reason.
+        A newer judgement takes the place of the older, which stays in its `earlier`. Raises `NotFound` for what there
+        is not, `Refused` without a reason.
         """
         why = " ".join(why.split())
         if not why:
@@ -49,8 +49,7 @@ class Marking:
             why=why,
             at=self._clock(),
         )
-        self._marks.put_mark(mark)
-        return mark
+        return self._marks.put_mark(mark)
 
     def withdraw(self, workspace: str, subject: str) -> Mark:
         """Take back what a person said. Raises `NotFound` where nobody said anything."""

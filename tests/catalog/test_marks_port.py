@@ -65,3 +65,15 @@ def test_the_longest_name_that_a_task_can_have_can_be_marked(catalog: MarkCatalo
     long = f"{'𝒳' * 255}/{'𝒴' * 255}#{'a' * 64}"
     catalog.put_mark(found := mark(long, Verdict.BAD))
     assert catalog.marks_of("ws", [long]) == {long: [found]}
+
+
+def test_what_a_person_said_before_is_kept_and_bounded(catalog: MarkCatalog) -> None:
+    for at in range(25):
+        kept = catalog.put_mark(mark(RUN, Verdict.BAD, at=at))
+    assert catalog.marks_of("ws", [RUN]) == {RUN: [kept]}
+    assert catalog.list_marks("ws").items == [kept]
+    assert [said.why for said in kept.earlier] == [f"seen at {at}" for at in range(23, 3, -1)]
+    assert catalog.withdraw_mark("ws", RUN, "judged") == kept
+    assert catalog.put_mark(mark(RUN, Verdict.BAD)).earlier == ()
+    catalog.put_mark(mark(at=1))
+    assert catalog.put_mark(mark(at=2)).earlier == ()  # what was verified again is known better

@@ -113,3 +113,16 @@ def test_a_run_is_no_task_and_a_task_no_run(w: World, cli: Cli, run_id: str, ver
         assert said.code == 2
         assert f"harbor-assets {right} {verb} {subject}" in said.err
     assert w.marking.list("default").total == 0
+
+
+def test_a_second_word_says_what_it_replaces_and_all_shows_it(w: World, cli: Cli, run_id: str) -> None:
+    assert "replaces" not in cli("runs", "mark-bad", run_id, "--why", "a wrong model").out
+    said = cli("runs", "mark-bad", run_id, "--why", "a wrong key")
+    assert "It replaces what me said at 2026-" in said.out
+    assert ": a wrong model" in said.out
+    assert "a wrong model" not in cli("marks").out
+    out = cli("marks", "--all").out
+    assert [line.split()[1] for line in out.splitlines()[1:]] == ["bad", "(replaced)"]
+    assert "a wrong model" in out
+    (mark,) = cli("marks", "--json").json["data"]
+    assert (mark["why"], [one["why"] for one in mark["earlier"]]) == ("a wrong key", ["a wrong model"])

@@ -505,9 +505,11 @@ class MemoryCatalog:
 
     # --- marks ----------------------------------------------------------------------------------------------------
 
-    def put_mark(self, mark: Mark) -> None:
+    def put_mark(self, mark: Mark) -> Mark:
+        key = mark.workspace, mark.subject, mark.kind
         with self._lock:
-            self._marks[mark.workspace, mark.subject, mark.kind] = mark
+            self._marks[key] = mark.replacing(self._marks.get(key))
+            return self._marks[key]
 
     def marks_of(self, workspace: str, subjects: Sequence[str]) -> Mapping[str, Sequence[Mark]]:
         found: dict[str, list[Mark]] = {}

@@ -15,7 +15,9 @@ def add_to(parent: typer.Typer) -> None:
 
     @parent.command(epilog=examples("marks", "marks --all --json"))
     def marks(
-        everything: Annotated[bool, typer.Option("--all", help="Also what `tasksets verify` found.")] = False,
+        everything: Annotated[
+            bool, typer.Option("--all", help="Also what was replaced, and what `tasksets verify` found.")
+        ] = False,
         page: Page = 1,
         page_size: PageSize = 100,
         workspace: Workspace = None,
@@ -33,7 +35,7 @@ def add_to(parent: typer.Typer) -> None:
         verdict = None if everything else "bad"
         with open_session(workspace, base_url) as session:
             found = session.evaluator.marks.list(verdict=verdict, page=page, page_size=page_size)
-            print_marks(found, Output(json=json))
+            print_marks(found, Output(json=json), earlier=everything)
 
 
 def add_to_tasks(app: typer.Typer) -> None:
@@ -101,13 +103,16 @@ def _need_task(subject: str, verb: str, *words: str) -> None:
 
 
 def _mark(subject: str, why: str, workspace: str | None, base_url: str | None, json: bool) -> None:
-    from harbor_assets.interfaces.cli.output import Output, command
+    from harbor_assets.interfaces.cli.output import Output, command, moment
     from harbor_assets.interfaces.cli.session import open_session
 
     out = Output(json=json)
     with open_session(workspace, base_url) as session:
         mark = session.evaluator.marks.mark_bad(subject, why)
         out.line(f"{mark.subject} is marked bad by {mark.who}: {mark.why}")
+        if mark.earlier:
+            last = mark.earlier[0]
+            out.line(f"It replaces what {last.who} said at {moment(last.at)}: {last.why}")
         out.line(f"What it touches: {command('lineage', mark.subject, *session.own_words())}")
         if json:
             out.document(mark.model_dump(mode="json"))
