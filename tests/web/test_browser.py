@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harbor_assets.domain.experiments import ExperimentInput
 from harbor_assets.domain.outcomes import Reason
 from harbor_assets.interfaces.api.app import create_app
 from tests.chromium import CHROMIUM, Browser, browser
@@ -12,6 +13,7 @@ from tests.interfaces.served import served
 from tests.web.browser import HOSTILE
 from tests.web.conftest import Known
 from tests.web.scenes import begin, end_trial, ended_run, finish, submit
+from tests.web.test_experiments import evaluation
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to open the pages")
 TAB, ENTER = 9, 13
@@ -73,6 +75,25 @@ def test_a_phone_scrolls_tables_and_never_the_page(page: Browser, w: World):
             for path in ("/", "/runs", f"/runs/{run.id}", f"/runs/{run.id}/tasks/0/trials/1", "/tasks", "/leaderboard"):
                 page.go(base + path)
                 assert page.seen("document.documentElement.scrollWidth <= innerWidth"), path
+    finally:
+        page.ask("Emulation.clearDeviceMetricsOverride")
+
+
+def test_an_experiment_is_read_on_a_narrow_screen(page: Browser, w: World):
+    w.catalog.create_experiment("default", ExperimentInput(name="weekly"))
+    for name, rewards in (("cheap", [1.0, 0.0]), ("dear", [1.0, 1.0])):
+        evaluation(w, name, rewards, 0.5)
+    page.ask("Emulation.setDeviceMetricsOverride", width=500, height=740, deviceScaleFactor=1, mobile=True)
+    try:
+        with served(create_app(w.backend)) as base:
+            page.go(base + "/experiments/default/weekly")
+            assert page.seen("document.documentElement.scrollWidth <= innerWidth")
+            assert page.seen("document.querySelector('.rows.evaluations caption').getBoundingClientRect().right") <= 500
+            text = "document.querySelector('.plot text.y')"
+            assert page.seen(f"{text}.getScreenCTM().a * parseFloat(getComputedStyle({text}).fontSize)") >= 11
+            middle = "(e => e.getBoundingClientRect().top + e.getBoundingClientRect().height / 2)"
+            label, field = "document.querySelector('label[for=q]')", "document.querySelector('#q')"
+            assert abs(page.seen(f"{middle}({label}) - {middle}({field})")) < 4
     finally:
         page.ask("Emulation.clearDeviceMetricsOverride")
 

@@ -80,7 +80,9 @@ def test_ways_to_ask(visitor: Visitor, three: tuple[Run, Run, Run]):
 
 @pytest.mark.parametrize("query", ["sort=x", "by=x", "min_coverage=2", "min_coverage=x", "min_coverage=nan"])
 def test_what_cannot_be_asked_is_told(visitor: Visitor, three: tuple[Run, Run, Run], query: str):
-    visitor.see(f"/leaderboard?{query}", 404)
+    page = visitor.see(f"/leaderboard?{query}&workspace=default", 400)
+    assert "Asked in a way that cannot be answered" in page.text
+    assert "/leaderboard?workspace=default" in page.links()
 
 
 def test_other_conditions_are_another_board_that_says_how_it_differs(
@@ -216,7 +218,9 @@ def test_lineage_up_and_down_is_a_tree_of_links(visitor: Visitor, w: World, thre
     (address,) = [link for link in task.links() if link.startswith("/lineage")]
     page = visitor.see(address)
     assert {f"/runs/{each.id}/tasks/1/trials/1" for each in three} <= set(page.links())
-    for path in ("/lineage", "/lineage?of=run-0000000000000000", "/lineage?of=run-1/x/y", "/lineage?of=nothing"):
+    for path in ("/lineage", "/lineage?of=run-1/x/y"):
+        assert "without the filter" not in visitor.see(path, 400).text, "there is nothing at it"
+    for path in ("/lineage?of=run-0000000000000000", "/lineage?of=nothing"):
         visitor.see(path, 404)
 
 

@@ -46,7 +46,14 @@ def test_every_point_lies_in_the_field(pairs: list[tuple[float, float]]):
 
 @pytest.mark.parametrize(
     ("values", "ticks"),
-    [((0.4, 1.0), "0 0.2 0.4 0.6 0.8 1"), ((0.0, 0.0), "-1 0 1"), ((0.9, 0.95), "0.9 0.91 0.92 0.93 0.94 0.95")],
+    [
+        ((0.4, 1.0), "0 0.2 0.4 0.6 0.8 1"),
+        ((0.0, 0.0), "0 1"),
+        ((1.0,), "0.8 1"),
+        ((1.0, 1.0), "0.8 1"),
+        ((2.0,), "1.5 2 2.5"),
+        ((0.9, 0.95), "0.9 0.91 0.92 0.93 0.94 0.95"),
+    ],
 )
 def test_the_scale_has_round_numbers(values: tuple[float, float], ticks: str):
     plot = Plot([point(0, y) for y in values], x="x", y="y")

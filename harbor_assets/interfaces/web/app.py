@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -88,7 +89,8 @@ def _add_failures(app: FastAPI, site: Site) -> None:
         if error.elsewhere is not None:
             log.warning("%s %s: %s", request.method, request.url.path, error)
         said = readable(error)
-        return failed(request, to_answer(said)[0], said.elsewhere or str(said))
+        status = to_answer(said)[0]
+        return failed(request, status, said.elsewhere or str(said), _without_query(request, status))
 
     def unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
@@ -100,10 +102,22 @@ def _add_failures(app: FastAPI, site: Site) -> None:
             request, 500, f"This page could not be made ({type(error).__name__}); the service's log says why."
         )
 
-    def failed(request: Request, status: int, said: str) -> Response:
-        return site.page(request, "failed.html.j2", status=status, said=said, code=status)
+    def failed(request: Request, status: int, said: str, plain: str | None = None) -> Response:
+        return site.page(request, "failed.html.j2", status=status, said=said, code=status, plain=plain)
 
     app.add_exception_handler(HarborAssetsError, ours)
     app.add_exception_handler(HTTPException, unknown)
     app.add_exception_handler(RequestValidationError, lambda request, _: failed(request, 404, "There is no such page."))
     app.add_exception_handler(Exception, unexpected)
+
+
+def _without_query(request: Request, status: int) -> str | None:
+    """The page that was asked for, of the same workspace, without what else was asked of it: where that was wrong."""
+    asked = dict(request.query_params)
+    workspace = asked.pop("workspace", "")
+    board = status == 404 and request.url.path.endswith("/leaderboard")  # an unknown name among its filters
+    if request.url.path.endswith("/lineage"):  # there is none of nothing
+        return None
+    if not asked or not (status in (400, 422) or board):
+        return None
+    return request.url.path + (f"?{urlencode({'workspace': workspace})}" if workspace else "")

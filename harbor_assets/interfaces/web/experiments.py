@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
-from harbor_assets.domain.errors import Broken, NotFound, Refused
+from harbor_assets.domain.errors import Broken, Malformed, NotFound, Refused
 from harbor_assets.domain.evaluation_lists import EVALUATION_FIELDS, IN_MEMORY_MAX, read_sort
 from harbor_assets.domain.experiments import Evaluation, Experiment, StoredSession
 from harbor_assets.domain.filters import Operator, condition
@@ -195,12 +195,12 @@ def _answers(evaluation: Evaluation, query: Mapping[str, str]) -> bool:
 
 
 def _sort(asked: str, experiment: Experiment) -> str:
-    """The order of a list: as asked, else the experiment's own. Raises `NotFound` for one that there is not."""
+    """The order of a list: as asked, else the experiment's own. Raises `Malformed` for one that there is not."""
     try:
         read_sort(asked or experiment.default_sort)
     except Refused as refused:
         if asked:
-            raise NotFound(str(refused)) from None
+            raise Malformed(str(refused)) from None
         return "-created_at"  # an experiment may name anything
     return asked or experiment.default_sort
 

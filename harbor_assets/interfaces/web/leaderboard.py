@@ -6,7 +6,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from harbor_assets.domain.errors import NotFound
+from harbor_assets.domain.errors import Malformed
 from harbor_assets.domain.marks import Mark, each_once
 from harbor_assets.domain.standings import BY_RUN, KEYS, MIN_COVERAGE, Board, Leaderboard, Standing
 from harbor_assets.domain.text import quoted
@@ -54,7 +54,7 @@ def leaderboard_routes(site: Site) -> APIRouter:
         by = query.get("by", "") or ",".join(BY_RUN)
         sort = query.get("sort", "")
         if sort.removeprefix("-") not in ("", *SORTS):
-            raise NotFound(f"The leaderboard cannot be sorted by {quoted(sort)}; there are {', '.join(SORTS)}")
+            raise Malformed(f"The leaderboard cannot be sorted by {quoted(sort)}; there are {', '.join(SORTS)}")
         rankings = site.backend.rankings
         found = (
             rankings.leaderboard(
@@ -103,7 +103,7 @@ def name_of(line: Standing) -> str:
 def _words(by: str) -> list[str]:
     words = [word.strip() for word in by.split(",") if word.strip()]
     if unknown := [word for word in words if word not in KEYS]:
-        raise NotFound(f"Lines cannot be made by {quoted(unknown[0])}; there are {', '.join(KEYS)}")
+        raise Malformed(f"Lines cannot be made by {quoted(unknown[0])}; there are {', '.join(KEYS)}")
     return words
 
 
@@ -113,7 +113,7 @@ def _share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise NotFound(f"The least coverage is a share from 0 to 1, not {quoted(text)}")
+        raise Malformed(f"The least coverage is a share from 0 to 1, not {quoted(text)}")
     return value
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import JsonValue
 
 from harbor_assets.domain.asking import SqlQuestion
-from harbor_assets.domain.errors import HarborAssetsError, NotFound, Refused
+from harbor_assets.domain.errors import HarborAssetsError, Malformed, Refused
 from harbor_assets.domain.lineage import Node, asked
 from harbor_assets.domain.text import quoted
 from harbor_assets.interfaces.api.references import of_refs
@@ -29,11 +29,11 @@ def lineage_routes(site: Site) -> APIRouter:
         workspace = site.workspace(request)
         of = request.query_params.get("of", "").strip()[:1000]
         if not of:
-            raise NotFound("Lineage is asked for of something: /lineage?of= with a run, a task or an image")
+            raise Malformed("Lineage is asked for of something: /lineage?of= with a run, a task or an image")
         try:
             ref = asked(of).ref
         except Refused as refused:
-            raise NotFound(str(refused)) from None
+            raise Malformed(str(refused)) from None
         for other in of_refs([ref], workspace) if ref is not None else ():
             site.need(other)
         found = site.backend.lineages.of(workspace, of)

@@ -95,6 +95,8 @@ class _Scale:
         self._high = math.ceil(high / step - _DUST) * step
         if self._high <= self._low:  # one value alone
             self._low, self._high = self._low - step, self._low + step
+        if low >= 0 and high <= 1:  # rewards and rates: what they cannot be is no part of the scale
+            self._low, self._high = max(0.0, self._low), min(1.0, self._high)
         self._length = length
         count = round((self._high - self._low) / step)
         self.ticks = [self._low + n * step for n in range(count + 1)]
