@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from harbor_assets.domain.benchmarks import DayOf, Spent
 from harbor_assets.domain.outcomes import Frozen, TrialOutcome
-from harbor_assets.domain.paired import difference_interval
+from harbor_assets.domain.paired import ALPHA, difference_interval, paired_test
 from harbor_assets.domain.phases import ResultState, RunPhase
 from harbor_assets.domain.policies import account
 from harbor_assets.domain.runs import Run
@@ -145,7 +145,8 @@ def regression(before: Sequence[TrialOutcome], after: Sequence[TrialOutcome], ag
     both = sorted(old.keys() & new.keys())
     a, b = [new[ref] for ref in both], [old[ref] for ref in both]
     interval = difference_interval(a, b)
-    if interval is None or interval.high >= 0:
+    # By the test that ranks and comparisons go by. The interval, which is approximate, must not speak against it.
+    if interval is None or interval.high >= 0 or paired_test(a, b).p >= ALPHA:
         return None
     one, other = statistics.fmean(b), statistics.fmean(a)
     return Regression(

@@ -193,6 +193,9 @@ def test_a_difference_that_chance_explains_is_no_regression(w: World) -> None:
     before, after = run(w, *GOOD), run(w, *GOOD[1:], 0.0)
     assert regression(w.catalog.outcomes(before), w.catalog.outcomes(after), before) is None
     assert regression(w.catalog.outcomes(before), w.catalog.outcomes(before), before) is None
+    five, fewer = run(w, *GOOD), run(w, *[0.0] * 5, *GOOD[5:])
+    found = regression(w.catalog.outcomes(five), w.catalog.outcomes(fewer), five)
+    assert found is None, "p = 0.0625, though the interval lies below zero"
     assert regression([], w.catalog.outcomes(before), before) is None
 
 
