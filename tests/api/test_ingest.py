@@ -207,6 +207,7 @@ def test_spans_as_standard_exporters_send_them(client: TestClient, packed: bool)
         (gzip.compress(b" " * 3000), PROTOBUF | {"Content-Encoding": "gzip"}, 413),
         (b"", PROTOBUF, 200),
     ],
+    ids=["no protobuf", "text", "cut off", "deep", "a list", "no gzip", "brotli", "too large", "empty"],
 )
 def test_bodies_that_are_no_export(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, content: bytes, headers: dict[str, str], status: int
