@@ -64,7 +64,7 @@ def test_what_came_before_a_score_is_shown_beside_it(cli: Cli, w: World):
 def test_lists_of_runs(cli: Cli, w: World):
     first, second = ended(w, 1.0, Reason.REWARD_EMPTY), submit(w, "a")
     lines = cli("runs", "list").out.splitlines()
-    assert lines[0].split() == ["RUN", "PHASE", "RESULTS", "SCORED", "AGENT", "SUBMITTED", "TASKSET"]
+    assert lines[0].split() == ["RUN", "PHASE", "RESULTS", "SCORED", "AGENT", "SUBMITTED", "TASKSET", "NOTE"]
     assert [line.split()[:4] for line in lines[1:]] == [
         [second, "accepted", "pending", "0/1"],
         [first, "completed", "ready", "1/2"],

@@ -15,6 +15,7 @@ _BEARER: Final = {
 }
 _METHODS: Final = frozenset({"get", "head", "post", "put", "patch", "delete"})
 _WRITES: Final = frozenset({"post", "put", "patch", "delete"})
+_NAMING = frozenset({"experiment", "taskset", "of"})  # parameters that name what may not be there
 _FAILURE: Final = "#/components/schemas/Failure"
 
 
@@ -52,6 +53,8 @@ def _complete(path: str, method: str, operation: dict[str, Any], *, guarded: boo
             may += [401, 403]
         if path.count("{") > 1 or method in _WRITES:  # something by name, or by a reference in the body
             may += [404, 409]
+        if any(one["in"] == "query" and one["name"] in _NAMING for one in operation.get("parameters", ())):
+            may += [404]
         if method in _WRITES:
             may += [507]
         if "requestBody" in operation:

@@ -76,7 +76,8 @@ def _run(app: typer.Typer) -> int:
 def _name_value(usage: Any) -> None:
     """Typer says what is wrong with a value, and not which that is."""
     errors: Any = getattr(usage.__cause__, "errors", None)
-    if callable(errors) and (found := errors()) and isinstance(value := found[0].get("input"), str):
+    found: Any = errors() if callable(errors) else ()
+    if found and isinstance(value := found[0].get("input"), str):
         usage.message = f"{usage.message}; it is '{one_line(value)[:_VALUE_MAX]}'"
 
 
