@@ -134,6 +134,7 @@ def test_records_of_before_the_facts_are_found_after_the_upgrade(url: str) -> No
             for column in ("created_at", "updated_at"):
                 connection.execute(text(f"DROP INDEX ix_{noun}_workspace_{column}"))
             connection.execute(text(f"ALTER TABLE {noun} DROP COLUMN project"))
+        connection.execute(text("ALTER TABLE runs DROP COLUMN admission"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
     with Catalog.open(url) as catalog:
         assert names(catalog, intent="x") == ["t"]
