@@ -178,6 +178,13 @@ def test_two_runs_task_by_task(visitor: Visitor, w: World, three: tuple[Run, Run
     assert f"/runs/{worse.id}/tasks/0/trials/1" in page.links()
     only = rows(visitor.see(f"/compare?first={whole.id}&second={part.id}&verdict=only_first"), 1)
     assert [row[2:] for row in only] == [["–", "only in the first"], ["–", "only in the first"]]
+    at = datetime(2026, 11, 29, tzinfo=UTC)
+    w.catalog.put_mark(
+        Mark(workspace="default", subject=worse.id, verdict=Verdict.BAD, who="ann", why="wrong key", at=at)
+    )
+    marked = visitor.see(f"/compare?first={whole.id}&second={worse.id}")
+    assert [row[2].split() for row in rows(marked)] == [["1.0000"], [rows(page)[1][2], "stale"]]
+    assert "wrong key (ann" in " ".join(marked.text.split())
     going_on = submit(w, whole.plan.taskset_ref)
     visitor.see(f"/compare?first={whole.id}&second={going_on.id}", 409)
     visitor.see(f"/compare?first={whole.id}&second=run-0000000000000000", 404)

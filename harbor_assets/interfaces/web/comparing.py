@@ -4,6 +4,8 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from harbor_assets.domain.marks import each_once
+from harbor_assets.interfaces.web.leaderboard import MARKS_SHOWN
 from harbor_assets.interfaces.web.site import Leaf, Site, page_number
 
 TASKS_PAGE = 200
@@ -40,6 +42,8 @@ def compare_routes(site: Site) -> APIRouter:
             workspace=first.plan.workspace,
             ids=ids,
             found=found,
+            told=each_once((*found.first.marks, *found.second.marks)),
+            marks_shown=MARKS_SHOWN,
             tasks=tasks[(number - 1) * TASKS_PAGE : number * TASKS_PAGE],
             pages=Leaf(number, TASKS_PAGE, len(tasks)),
             verdicts=VERDICTS,
