@@ -103,10 +103,10 @@ class Tree:
         entry = self._entries["/".join(here)]
         while pending:
             segment = pending.popleft()
+            if entry.kind != "dir":  # also where only `.` or a closing slash follows
+                return f"is a link to nothing{to}"
             if segment in ("", "."):
                 continue
-            if entry.kind != "dir":
-                return f"is a link to nothing{to}"
             if segment == "..":
                 if not here:
                     return f"is a link out of the task{to}; copy the file into the task"

@@ -189,6 +189,12 @@ def test_links_inside_the_task_are_allowed_also_through_each_other(task: Path):
     assert tree.find("tests/d") == tree.get("environment/Dockerfile")
 
 
+@pytest.mark.parametrize("target", ["link/.", "link/", "link/..", "link/x"])
+def test_a_link_through_a_file_leads_nowhere(task: Path, target: str):
+    (task / "tests" / "b").symlink_to(target)
+    assert "link to nothing" in dict(tree_problems("hello", scan(task).entries))["tests/b"]
+
+
 def test_two_folders_that_link_to_each_other_are_endless(task: Path):
     (task / "tests" / "to-env").symlink_to("../environment")
     (task / "environment" / "to-tests").symlink_to("../tests")
@@ -201,9 +207,9 @@ def test_following_links_agrees_with_the_kernel(tmp_path_factory: pytest.TempPat
     for folder in ("a/b", "c"):
         (root / folder).mkdir(parents=True)
     (root / "a" / "f").write_text("")
-    parts = st.lists(st.sampled_from(["a", "b", "c", "f", "..", ".", "l0", "l1", "l2"]), min_size=1, max_size=4)
+    parts = st.lists(st.sampled_from(["a", "b", "c", "f", "..", ".", "", "l0", "l1", "l2"]), min_size=1, max_size=4)
     for number, where in enumerate(("a", "c", "")):
-        (root / where / f"l{number}").symlink_to("/".join(data.draw(parts)))
+        (root / where / f"l{number}").symlink_to("/".join(data.draw(parts)).lstrip("/") or ".")
     tree = Tree(scan(root).entries)
     for path in ("a/l0", "c/l1", "l2"):
         end = tree.follow(tree.get(path) or pytest.fail(path))
