@@ -1,6 +1,7 @@
 """Images built by a BuildKit that answers on a TCP or unix socket, over its gRPC API: no program is needed here."""
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ _CHANNEL = [
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),  # a builder stands beside the service; a proxy of the environment is for registries
 ]
+_DEADLINE_SLACK_SECONDS = 0.5  # BuildKit keeps the same deadline, and may be the first to break the call off at it
 _OURS = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED})
 
 
@@ -57,11 +59,13 @@ class BuildKit:
                 request_serializer=m.SolveRequest.SerializeToString,
                 response_deserializer=m.SolveResponse.FromString,
             )
+            begin = time.monotonic()
             try:
                 answer = solve(self._request(order, ref, session.id), timeout=order.seconds)
             except grpc.RpcError as error:
+                late = time.monotonic() - begin > order.seconds - _DEADLINE_SLACK_SECONDS
                 watcher.join(STATUS_SECONDS)
-                raise self._meaning(error, order) from None
+                raise self._meaning(error, order, late=late) from None
             watcher.join(STATUS_SECONDS)
         digest = answer.ExporterResponse.get("containerimage.digest", "")
         if not digest:
@@ -135,10 +139,10 @@ class BuildKit:
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed
             log.line(f"(the log ends here: {error.code() if isinstance(error, grpc.Call) else error})")
 
-    def _meaning(self, error: grpc.RpcError, order: BuildOrder) -> Exception:
+    def _meaning(self, error: grpc.RpcError, order: BuildOrder, *, late: bool) -> Exception:
         assert isinstance(error, grpc.Call)
         code, text = error.code(), " ".join((error.details() or "").split())[:_ERROR_MAX]
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED or (late and code in _OURS):
             return BuildFailed(
                 f"the build did not end within {order.seconds:g} s; raise [environment] build_timeout_sec in task.toml"
             )
