@@ -10,7 +10,7 @@ from harbor_assets.domain.errors import HarborAssetsError, NotReady, Refused
 from harbor_assets.domain.regrades import by_reason
 from harbor_assets.domain.requests import RequestFile, RunRequest, TaskSelection, check_key, unsupported
 from harbor_assets.domain.selection import entries_of
-from harbor_assets.domain.views import Submitted
+from harbor_assets.domain.views import RunSummary, Submitted
 from harbor_assets.interfaces.cli import report, source
 from harbor_assets.interfaces.cli.asked import Asked
 from harbor_assets.interfaces.cli.building import see_to_images
@@ -122,18 +122,19 @@ def run_again(
     """Run tasks of a run again, as a new run. `where`: workspace and base URL. Returns the exit code."""
     if failed and tasks is not None:
         raise Refused("--failed and --tasks are two selections; give one of them")
-    if idempotency_key is not None:
-        check_key(idempotency_key)
     select = None if tasks is None else tasks.split(",")
-    with open_session(*where) as session:
-        with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
-            send = partial(session.evaluator.runs.rerun, run_id, failed=failed, select=select)
-            submitted = send_once(session, send, idempotency_key)
-            run = submitted.run
-            out.line(f"Rerun of {run_id}: {counted(run.n_tasks, 'task')} of {run.taskset_ref}")
-            _tell_accepted(submitted, out)
-            out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
-        return _end(session, submitted, out, wait=wait, interrupted=interrupted())
+
+    def tell(run: RunSummary, _: Submitted) -> None:
+        out.line(f"Rerun of {run_id}: {counted(run.n_tasks, 'task')} of {run.taskset_ref}")
+
+    return _submit_again(
+        lambda session: partial(session.evaluator.runs.rerun, run_id, failed=failed, select=select),
+        tell,
+        idempotency_key=idempotency_key,
+        where=where,
+        wait=wait,
+        out=out,
+    )
 
 
 def grade_again(
@@ -147,22 +148,45 @@ def grade_again(
     out: Output,
 ) -> int:
     """Verify again what a run kept, as a new run. `where`: workspace and base URL. Returns the exit code."""
+    select = None if tasks is None else tasks.split(",")
+
+    def tell(run: RunSummary, submitted: Submitted) -> None:
+        out.line(f"Regrade of {run_id}: {counted(run.n_tasks, 'task')}, by the tests of {run.taskset_ref}")
+        told = by_reason(dict(_name_and_why(text) for text in submitted.not_kept))
+        for tasks_told, why in told[:NOT_KEPT_SHOWN]:
+            out.line(f"Nothing kept: {tasks_told}: {why}")
+        if len(told) > NOT_KEPT_SHOWN:
+            out.line(f"Nothing kept: more tasks, for {len(told) - NOT_KEPT_SHOWN} more reasons; --json has all")
+
+    return _submit_again(
+        lambda session: partial(session.evaluator.runs.regrade, run_id, select=select, taskset=taskset),
+        tell,
+        idempotency_key=idempotency_key,
+        where=where,
+        wait=wait,
+        out=out,
+    )
+
+
+def _submit_again(
+    call: Callable[[Session], Callable[..., Submitted]],
+    tell: Callable[[RunSummary, Submitted], None],
+    *,
+    idempotency_key: str | None,
+    where: tuple[str | None, str | None],
+    wait: bool,
+    out: Output,
+) -> int:
+    """Submit a run that comes of another by what `call` gives, `tell` what it is, and follow it if asked to."""
     if idempotency_key is not None:
         check_key(idempotency_key)
-    select = None if tasks is None else tasks.split(",")
     with open_session(*where) as session:
         with remembered(signal.SIGINT) as interrupted:  # it must be known, and said, which run was accepted
-            send = partial(session.evaluator.runs.regrade, run_id, select=select, taskset=taskset)
-            submitted = send_once(session, send, idempotency_key)
-            run = submitted.run
-            out.line(f"Regrade of {run_id}: {counted(run.n_tasks, 'task')}, by the tests of {run.taskset_ref}")
-            told = by_reason(dict(_name_and_why(text) for text in submitted.not_kept))
-            for tasks_told, why in told[:NOT_KEPT_SHOWN]:
-                out.line(f"Nothing kept: {tasks_told}: {why}")
-            if len(told) > NOT_KEPT_SHOWN:
-                out.line(f"Nothing kept: more tasks, for {len(told) - NOT_KEPT_SHOWN} more reasons; --json has all")
+            submitted = send_once(session, call(session), idempotency_key)
+            tell(submitted.run, submitted)
             _tell_accepted(submitted, out)
-            out.line(f"View evaluation run: {command('runs', 'status', run.id, '--watch', *session.own_words())}")
+            words = ("runs", "status", submitted.run.id, "--watch", *session.own_words())
+            out.line(f"View evaluation run: {command(*words)}")
         return _end(session, submitted, out, wait=wait, interrupted=interrupted())
 
 
