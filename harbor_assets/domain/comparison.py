@@ -252,11 +252,7 @@ def _cost(rows: Iterable[TrialOutcome]) -> tuple[float | None, int]:
 
 
 def _duration(rows: Iterable[TrialOutcome]) -> float | None:
-    seconds = [
-        max(0.0, (last.end - last.start).total_seconds())
-        for row in rows
-        if row.tries and (last := row.tries[-1]).end is not None
-    ]
+    seconds = [took for row in rows if row.tries and (took := row.tries[-1].seconds) is not None]
     return total(seconds) if seconds else None
 
 

@@ -158,6 +158,11 @@ class Try(Frozen):
     completion_tokens: int | None = Field(default=None, ge=0, exclude_if=_nothing)
     cache_read_tokens: int | None = Field(default=None, ge=0, exclude_if=_nothing)
 
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None if nobody saw its end. Not below 0, also where a clock was set back meanwhile."""
+        return max(0.0, (self.end - self.start).total_seconds()) if self.end else None
+
 
 class TrialOutcome(Frozen):
     """One row of the account: what became of trial (task, k) of a run.

@@ -161,8 +161,6 @@ def told_try(reason: str | None, reward: float | None, cost_usd: float | None) -
 
 def trial_view(row: TrialOutcome) -> TrialView:
     """The short form of an outcome row."""
-    last = row.tries[-1] if row.tries else None
-    duration = (last.end - last.start).total_seconds() if last and last.end else None
     return TrialView(
         k=row.k,
         outcome=row.outcome,
@@ -171,14 +169,14 @@ def trial_view(row: TrialOutcome) -> TrialView:
         rewards=row.rewards,
         flags=row.flags,
         message=row.message,
-        duration_sec=duration,
+        duration_sec=row.tries[-1].seconds if row.tries else None,
         n_tries=max(1, len(row.tries)),
         earlier=tuple(
             EarlierTry(
                 reason=tried.reason,
                 reward=tried.reward,
                 cost_usd=tried.cost,
-                duration_sec=(tried.end - tried.start).total_seconds() if tried.end else None,
+                duration_sec=tried.seconds,
             )
             for tried in row.tries[:-1]
         ),

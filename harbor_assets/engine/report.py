@@ -118,8 +118,7 @@ class Report:
 
 def duration(row: TrialOutcome) -> float | None:
     """How long the try that counts took, in seconds; None if it never ran or nobody saw its end."""
-    last = row.tries[-1] if row.tries else None
-    return max(0.0, (last.end - last.start).total_seconds()) if last and last.end else None
+    return row.tries[-1].seconds if row.tries else None
 
 
 def report_row(row: TrialOutcome, files: Iterable[tuple[str, int]]) -> ReportRow:

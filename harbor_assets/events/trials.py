@@ -40,7 +40,7 @@ def task_metadata(run_id: str, task: PlannedTask, rows: Sequence[TrialOutcome], 
     """What stands beside the event. Unknown figures are left out, never 0."""
     first = rows[0]
     rewards = [row.reward for row in rows if row.reward is not None]
-    seconds = sum(((t.end - t.start).total_seconds() for row in rows for t in row.tries if t.end), 0.0)
+    seconds = sum((t.seconds or 0.0 for row in rows for t in row.tries), 0.0)
     costs = [row.measurements.cost_usd for row in rows if row.measurements.cost_usd is not None]
     metadata: dict[str, Any] = {
         "task": task.name,
@@ -97,7 +97,7 @@ def _attempt(row: TrialOutcome, place: Place) -> dg.TableRecord:
 
 def seconds_of(row: TrialOutcome) -> float | None:
     """How long the trial's tries took together; None if nobody saw an end."""
-    ended = [(t.end - t.start).total_seconds() for t in row.tries if t.end]
+    ended = [seconds for t in row.tries if (seconds := t.seconds) is not None]
     return round(sum(ended), 3) if ended else None
 
 
